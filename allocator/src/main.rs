@@ -1,0 +1,2 @@
+//! The allocator binary.
+fn main() {}

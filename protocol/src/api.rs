@@ -1,0 +1,231 @@
+//! The allocator's HTTP API, version 1. JSON over HTTP/1.1 with `Authorization: Bearer`.
+//!
+//! | call | does |
+//! |---|---|
+//! | `GET /healthz` | 200 while the process serves; no token needed |
+//! | `POST /v1/sessions` [`Allocate`] -> [`Attached`] | find or make the key's session and give it a live worker |
+//! | `GET /v1/sessions` -> [`SessionList`] | lists; never wakes anything |
+//! | `GET /v1/sessions/{id}` -> [`SessionView`] | one; never wakes |
+//! | `POST /v1/sessions/{id}/resume` -> [`Attached`] | a live worker for an existing session; never makes a session |
+//! | `POST /v1/sessions/{id}/stop` [`End`] -> [`SessionView`] | compute stops, storage stays |
+//! | `POST /v1/sessions/{id}/close` [`End`] -> [`SessionView`] | ends the incarnation |
+//! | `GET/PUT /v1/handshakes/{key}` | a profile's stored answer to `initialize` (raw JSON) |
+//!
+//! Errors are [`ApiError`] with the status code of [`ErrorKind::status`].
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::end::EndReason;
+use crate::ids::{BootId, Generation, Incarnation, SessionId, SlotId};
+use crate::key::Key;
+use crate::tier::Tier;
+use crate::worker::{Evidence, StartError};
+
+/// How a client on the same machine finds and opens the allocator: `run/allocator.json`, mode 0600.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Endpoint {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// The bearer token.
+    pub token: String,
+    /// Its process id, for `casemate doctor` and people.
+    pub pid: u32,
+}
+
+/// Asks for the key's session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Allocate {
+    /// Makes the call idempotent: the same id with the same body answers the same; with another body it is a conflict.
+    pub request_id: String,
+    /// The conversation.
+    pub key: Key,
+    /// What is wanted. Applies to a new session; a live one keeps what it was made with.
+    pub intent: Intent,
+}
+
+/// What the session is made of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Intent {
+    /// Profile name.
+    pub profile: String,
+    /// Repository: a path on this machine or an http(s) URL.
+    pub repository: Option<String>,
+    /// The agent's command line.
+    pub agent: Vec<String>,
+    /// Variables handed to the agent on purpose.
+    pub env: BTreeMap<String, String>,
+}
+
+/// A live worker and how to reach it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attached {
+    /// The session.
+    pub session: SessionView,
+    /// True when this call made the session.
+    pub created: bool,
+    /// Where its worker serves `/acp`.
+    pub address: SocketAddr,
+    /// Opens `/acp` of this generation.
+    pub token: String,
+}
+
+/// One session as the allocator knows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionView {
+    /// The session.
+    pub id: SessionId,
+    /// Its key.
+    pub key: Key,
+    /// Which life of the key this is.
+    pub incarnation: Incarnation,
+    /// Its newest generation.
+    pub generation: Generation,
+    /// What it was made with.
+    pub intent: Intent,
+    /// Where it stands.
+    pub phase: Phase,
+    /// Its slot.
+    pub slot: SlotId,
+    /// Its worker, while one lives.
+    pub worker: Option<WorkerView>,
+    /// Why it ended or stopped last.
+    pub last_end: Option<LastEnd>,
+    /// What is going to happen to it, and why.
+    pub next: Option<NextAction>,
+    /// Seconds since the Unix epoch.
+    pub created: u64,
+}
+
+/// Where a session stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    /// Its worker is being started.
+    Starting,
+    /// Its worker serves.
+    Active,
+    /// No compute, storage kept.
+    Asleep,
+    /// Its worker is being stopped.
+    Stopping,
+    /// The incarnation is over.
+    Ended,
+}
+
+/// A live worker.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerView {
+    /// Its start.
+    pub boot: BootId,
+    /// Measured tier.
+    pub tier: Tier,
+    /// Its process id on this machine.
+    pub pid: u32,
+    /// Busy or idle, and since when, at the last look.
+    pub activity: Option<crate::worker::Activity>,
+    /// The worktree on this machine's own paths, for people.
+    pub worktree: PathBuf,
+}
+
+/// Why compute or storage ended last.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastEnd {
+    /// The reason.
+    pub reason: EndReason,
+    /// In words.
+    pub detail: String,
+    /// What the worktree held then.
+    pub evidence: Option<Evidence>,
+    /// Seconds since the Unix epoch.
+    pub at: u64,
+}
+
+/// `status.next`: what will happen unless something changes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NextAction {
+    /// What.
+    pub action: String,
+    /// In how many seconds of further idleness.
+    pub after_idle_seconds: u64,
+    /// Why.
+    pub because: String,
+}
+
+/// All sessions, newest first.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionList {
+    /// The sessions.
+    pub sessions: Vec<SessionView>,
+}
+
+/// Body of stop and close.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct End {
+    /// Why.
+    pub reason: EndReason,
+    /// Close: delete the storage even where work is unpushed.
+    #[serde(default)]
+    pub discard: bool,
+    /// End a busy worker too (cancel, grace, kill) instead of answering `busy`.
+    #[serde(default)]
+    pub force: bool,
+}
+
+/// A refused call.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct ApiError {
+    /// Which refusal; decides the status code.
+    pub kind: ErrorKind,
+    /// What happened and what to do next.
+    pub message: String,
+    /// The worker's own error, where it did not start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start: Option<StartError>,
+}
+
+/// The refusals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ErrorKind {
+    /// The body or path is wrong.
+    Invalid,
+    /// No or a wrong token.
+    Unauthorized,
+    /// No such session, profile or repository.
+    NotFound,
+    /// The request id was used with another intent, or the session is in another phase.
+    Conflict,
+    /// A turn is running; try again or force.
+    Busy,
+    /// The worker did not start; `start` says why.
+    WorkerFailed,
+    /// The tier, kernel or disk does not allow it.
+    Unavailable,
+    /// Ours.
+    Internal,
+}
+
+impl ErrorKind {
+    /// The HTTP status code.
+    #[must_use]
+    pub fn status(self) -> u16 {
+        match self {
+            Self::Invalid => 400,
+            Self::Unauthorized => 401,
+            Self::NotFound => 404,
+            Self::Conflict => 409,
+            Self::Busy => 423,
+            Self::WorkerFailed => 502,
+            Self::Unavailable => 503,
+            Self::Internal => 500,
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! The words of casemate as types.
+//!
+//! Everything that two programs of casemate must agree on lives here: names ([`ids`], [`key`]), proofs ([`token`]),
+//! the worker's start and status ([`worker`]), the allocator's HTTP API ([`api`]), policies ([`policy`]), the numbers
+//! other programs see ([`codes`]), and what ACP itself asks of a relay ([`acp`]).
+//!
+//! Absent on purpose: tokio, sockets, files, clocks. A function here maps values to values.
+
+pub mod acp;
+pub mod api;
+pub mod codes;
+pub mod end;
+pub mod ids;
+pub mod kernel;
+pub mod key;
+pub mod policy;
+pub mod tier;
+pub mod token;
+pub mod worker;

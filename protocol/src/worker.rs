@@ -1,0 +1,330 @@
+//! What a worker is started with, what it says while it starts, and what it reports.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::end::EndReason;
+use crate::ids::{BootId, Epoch, Generation, Incarnation, SessionId, SlotId};
+use crate::tier::Tier;
+use crate::token::PublicKey;
+
+/// Everything a worker needs to know, as JSON on the supervisor's stdin (one machine) or in a mounted file (Pod).
+/// Never in arguments or environment: `/proc/PID/cmdline` is readable across Landlock domains.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WorkerConfig {
+    /// The session that this worker serves.
+    pub session: SessionId,
+    /// Its incarnation.
+    pub incarnation: Incarnation,
+    /// Its generation; a token of another one is refused.
+    pub generation: Generation,
+    /// The slot.
+    pub slot: SlotId,
+    /// Whose signature a token must carry.
+    pub verify_key: PublicKey,
+    /// The tier to set up. One that the kernel cannot give is a refusal ([`StartError::Tier`]), never a lower tier.
+    pub tier: Tier,
+    /// The slot's directory on its volume: holds `sessions/<id>/{home,work,scratch}`, `state/` and `run/`.
+    pub volume: PathBuf,
+    /// Where the agent's repository comes from; none: an empty repository with one empty commit.
+    pub repository: Option<Repository>,
+    /// Read-only baseline, copied into a new HOME once.
+    pub home_template: Option<PathBuf>,
+    /// Central skills: read-only at the same path in each session, with a content revision in status.
+    pub skills: Option<PathBuf>,
+    /// Programs outside the system directories (the agent's own installation), readable and executable.
+    pub programs: Vec<PathBuf>,
+    /// The policy file's text.
+    pub policy: String,
+    /// The agent.
+    pub agent: AgentCommand,
+    /// TCP ports on loopback that the session may listen on; disjoint from every other session's.
+    pub ports: PortRange,
+    /// Further TCP ports that the session may connect to (a model server on loopback, say).
+    pub connect: Vec<u16>,
+    /// Where to serve `/acp`. Port 0: the kernel chooses, [`StartEvent::Ready`] tells.
+    pub listen: SocketAddr,
+    /// How long a permission request waits for a client, in seconds.
+    pub permission_ttl: u64,
+    /// How long the agent has between TERM and KILL, in seconds.
+    pub grace: u64,
+    /// Where the namespaced worker's ids come from; `None` where the caller is not root: its own uid.
+    pub host_uid: Option<u32>,
+}
+
+/// A logical repository seed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Repository {
+    /// The Git directory of a repository on this machine (`.git` or a bare one); visible while cloning only.
+    Local(PathBuf),
+    /// An `http://` or `https://` remote.
+    Remote(String),
+}
+
+/// The agent's command line and what it gets besides the policy's environment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AgentCommand {
+    /// Program and arguments. `{port}` in an argument stands for the session's first port, `{work}` for the worktree.
+    pub argv: Vec<String>,
+    /// Variables that the caller hands to the agent on purpose.
+    pub env: BTreeMap<String, String>,
+}
+
+/// `count` ports from `first` on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortRange {
+    /// The first port.
+    pub first: u16,
+    /// How many.
+    pub count: u16,
+}
+
+impl PortRange {
+    /// The ports; stops at 65535.
+    pub fn iter(self) -> impl Iterator<Item = u16> {
+        (self.first..=u16::MAX).take(usize::from(self.count))
+    }
+}
+
+/// One line of JSON on the supervisor's stdout while it starts. After `ready` or `failed` nothing follows.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "event")]
+pub enum StartEvent {
+    /// What is being done now, for a person ("cloning https://…").
+    Progress {
+        /// The sentence.
+        what: String,
+    },
+    /// Serving.
+    Ready {
+        /// Where `/acp` is.
+        address: SocketAddr,
+        /// This start.
+        boot: BootId,
+        /// The tier that was measured from inside.
+        tier: Tier,
+        /// The worktree's path as the agent sees it.
+        worktree: PathBuf,
+    },
+    /// Did not start; the process exits with [`StartError::exit_code`].
+    Failed {
+        /// Why.
+        error: StartError,
+    },
+}
+
+/// Why a worker did not start. Each names the fix.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "kebab-case", tag = "kind")]
+pub enum StartError {
+    /// The configuration is wrong.
+    #[error("worker configuration: {message}")]
+    Config {
+        /// What and how to mend it.
+        message: String,
+    },
+    /// The policy is wrong, or would grant what no agent may have.
+    #[error("policy: {message}")]
+    Policy {
+        /// What and how to mend it.
+        message: String,
+    },
+    /// The kernel lacks what the policy requires.
+    #[error("kernel: {message}")]
+    Kernel {
+        /// What and how to mend it.
+        message: String,
+    },
+    /// The tier that was asked for is not to be had.
+    #[error("tier {wanted}: {message}")]
+    Tier {
+        /// The tier asked for.
+        wanted: Tier,
+        /// What and how to mend it.
+        message: String,
+    },
+    /// The repository could not be cloned.
+    #[error("repository: {message}")]
+    Repository {
+        /// What and how to mend it.
+        message: String,
+    },
+    /// The agent's program does not exist inside.
+    #[error("agent: {message}")]
+    AgentNotFound {
+        /// What and how to mend it.
+        message: String,
+    },
+    /// The address is taken.
+    #[error("listen: {message}")]
+    Listen {
+        /// What and how to mend it.
+        message: String,
+    },
+    /// Disk full, permissions and other trouble with the volume.
+    #[error("volume: {message}")]
+    Volume {
+        /// What and how to mend it.
+        message: String,
+    },
+    /// Another live worker holds the slot.
+    #[error("slot {slot} already has a live worker")]
+    SlotBusy {
+        /// The slot.
+        slot: SlotId,
+    },
+    /// The shield probe could open what it must not.
+    #[error("shield: {message}")]
+    Shield {
+        /// What was open.
+        message: String,
+    },
+    /// Anything else.
+    #[error("{message}")]
+    Other {
+        /// What happened.
+        message: String,
+    },
+}
+
+impl StartError {
+    /// The process's exit code.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        use crate::codes::exit;
+        match self {
+            Self::Config { .. } => exit::USAGE,
+            Self::Policy { .. } => exit::DATA,
+            Self::Kernel { .. } => exit::KERNEL,
+            Self::Tier { .. } => exit::TIER,
+            Self::Repository { .. } => exit::NO_INPUT,
+            Self::AgentNotFound { .. } => exit::AGENT_NOT_FOUND,
+            Self::Listen { .. } | Self::SlotBusy { .. } => exit::BUSY,
+            Self::Volume { .. } => exit::CANNOT_CREATE,
+            Self::Shield { .. } | Self::Other { .. } => exit::SOFTWARE,
+        }
+    }
+}
+
+/// `GET /v1/status`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WorkerStatus {
+    /// The session.
+    pub session: SessionId,
+    /// Its incarnation.
+    pub incarnation: Incarnation,
+    /// This worker's generation.
+    pub generation: Generation,
+    /// The slot.
+    pub slot: SlotId,
+    /// This start.
+    pub boot: BootId,
+    /// Measured from inside a session's domain.
+    pub tier: Tier,
+    /// The worktree as the agent sees it.
+    pub worktree: PathBuf,
+    /// The agent's process.
+    pub agent: AgentState,
+    /// What is going on.
+    pub activity: Activity,
+    /// The newest attachment, whether connected or not.
+    pub epoch: Epoch,
+    /// Connected clients (0 or 1 in the plain door).
+    pub attachments: u32,
+    /// The agent's own id of the conversation that a load continues, if one was opened.
+    pub acp_session: Option<String>,
+    /// Sessions were prompted at least once in any generation.
+    pub prompted: bool,
+    /// Content hash of the policy in force.
+    pub policy_revision: String,
+    /// Content hash of the skills, if any.
+    pub skills_revision: Option<String>,
+    /// What the kernel gave: one line a mechanism (`landlock abi 7`, `seccomp 61 rules`, `capabilities none`).
+    pub enforcement: Vec<String>,
+    /// Unpushed work, as far as last looked at.
+    pub evidence: Option<Evidence>,
+    /// Environment variables handed to the agent on purpose: names only.
+    pub handed_variables: Vec<String>,
+}
+
+/// The agent's process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "state")]
+pub enum AgentState {
+    /// Not started: nobody has said `initialize` yet.
+    NotStarted,
+    /// Running.
+    Running {
+        /// Its pid as the supervisor sees it.
+        pid: i32,
+    },
+    /// Ended: the generation is over.
+    Exited {
+        /// What ended it, in words (`exit code 3`, `signal 9`).
+        cause: String,
+    },
+}
+
+/// Busy or idle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "is")]
+pub enum Activity {
+    /// A turn is running or waiting.
+    Busy {
+        /// For how long, in milliseconds of the monotonic clock.
+        for_ms: u64,
+    },
+    /// Nothing to do.
+    Idle {
+        /// For how long, in milliseconds of the monotonic clock.
+        for_ms: u64,
+    },
+    /// Quiesced: new prompts are refused with "re-attach".
+    Quiesced,
+}
+
+/// What would be lost with the worktree.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Evidence {
+    /// Paths that `git status` names.
+    pub dirty: u64,
+    /// Commits on no remote-tracking ref.
+    pub unpushed: u64,
+    /// Stash entries.
+    pub stashes: u64,
+}
+
+impl Evidence {
+    /// Nothing would be lost.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// `POST /v1/quiesce`'s answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "outcome")]
+pub enum Quiesce {
+    /// Idle: new prompts are refused from now on.
+    Quiesced {
+        /// What the worktree holds; `None` where it could not be read.
+        evidence: Option<Evidence>,
+    },
+    /// A turn is running or waiting; nothing changed.
+    Busy,
+}
+
+/// `POST /v1/stop`'s body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stop {
+    /// Becomes the clients' close code and words.
+    pub reason: EndReason,
+}

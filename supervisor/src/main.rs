@@ -1,0 +1,2 @@
+//! The supervisor binary.
+fn main() {}
