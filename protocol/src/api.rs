@@ -49,7 +49,7 @@ pub struct Allocate {
 }
 
 /// What the session is made of.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Intent {
     /// Profile name.
@@ -60,6 +60,18 @@ pub struct Intent {
     pub agent: Vec<String>,
     /// Variables handed to the agent on purpose.
     pub env: BTreeMap<String, String>,
+    /// Further TCP ports that the session may connect to (a model server on loopback, say), besides the profile's.
+    #[serde(default)]
+    pub connect: Vec<u16>,
+    /// Absolute directories of programs outside the system's (the agent's own installation), besides the profile's.
+    #[serde(default)]
+    pub programs: Vec<PathBuf>,
+    /// Absolute path of the read-only skills; `None`: the profile's.
+    #[serde(default)]
+    pub skills: Option<PathBuf>,
+    /// Absolute path of the baseline that a new HOME is copied from; `None`: the profile's.
+    #[serde(default)]
+    pub home_template: Option<PathBuf>,
 }
 
 /// A live worker and how to reach it.
