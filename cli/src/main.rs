@@ -1,2 +1,97 @@
-//! The command line.
-fn main() {}
+//! `casemate`: isolated coding-agent sessions, from the command line.
+//!
+//! Reads the command line, hands over to one module a command, and turns its failure into one line on stderr and an
+//! exit code of [`casemate_protocol::codes::exit`]. Owns no state.
+
+mod acp;
+mod demo;
+mod doctor;
+mod failure;
+mod intent;
+mod place;
+mod policy;
+mod run;
+mod sessions;
+mod up;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{ArgAction, Parser, Subcommand};
+
+use crate::failure::Failure;
+use crate::place::Place;
+
+/// Isolated coding-agent sessions: each agent in a private worktree that no other session can reach.
+#[derive(Debug, Parser)]
+#[command(name = "casemate", version, propagate_version = true)]
+struct Cli {
+    /// Where casemate keeps its sessions (default: $CASEMATE_HOME, else $XDG_STATE_HOME/casemate, else
+    /// ~/.local/state/casemate)
+    #[arg(long, global = true, value_name = "DIR")]
+    home: Option<PathBuf>,
+    /// Say more on stderr; twice: still more
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    verbose: u8,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Be an ACP agent on stdio: the agent itself works in an isolated session
+    Acp(acp::Args),
+    /// Serve the sessions of this machine (the other commands start it by themselves)
+    Up(up::Args),
+    /// Run one throw-away session and keep nothing but what you ask for
+    Run(run::Args),
+    /// List, show, stop and close sessions
+    Sessions(sessions::Args),
+    /// Look at policy files
+    Policy(policy::Args),
+    /// Two sessions that try to reach each other, and what the kernel answered
+    Demo(demo::Args),
+    /// What this machine's kernel offers, the tier that results, and how to get a better one
+    Doctor(doctor::Args),
+    /// The bundled agent that does what its prompt says
+    #[command(hide = true)]
+    ScriptedAgent(demo::scripted_agent::Args),
+    /// What a hostile agent tries, from inside a session
+    #[command(hide = true)]
+    Inside(demo::inside::Args),
+}
+
+fn main() -> ExitCode {
+    // clap's own exit code for a wrong command line is 2; ours is EX_USAGE, and 0 for --help and --version.
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let code = if error.use_stderr() { casemate_protocol::codes::exit::USAGE } else { 0 };
+            // Nothing is to be done where not even the usage can be printed.
+            let _ = error.print();
+            return ExitCode::from(code);
+        }
+    };
+    match dispatch(cli) {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => {
+            eprintln!("casemate: {failure}");
+            ExitCode::from(failure.code())
+        }
+    }
+}
+
+fn dispatch(cli: Cli) -> Result<u8, Failure> {
+    let place = Place::find(cli.home)?;
+    match cli.command {
+        Command::Acp(args) => acp::run(args, &place, cli.verbose),
+        Command::Up(args) => up::run(args, &place, cli.verbose),
+        Command::Run(args) => run::run(args, cli.verbose),
+        Command::Sessions(args) => sessions::run(args, &place),
+        Command::Policy(args) => policy::run(args),
+        Command::Demo(args) => demo::run(args),
+        Command::Doctor(args) => doctor::run(args),
+        Command::ScriptedAgent(args) => demo::scripted_agent::run(args),
+        Command::Inside(args) => demo::inside::run(args),
+    }
+}

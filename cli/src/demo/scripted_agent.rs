@@ -1,0 +1,12 @@
+//! The hidden command `scripted_agent`.
+
+use crate::failure::Failure;
+
+/// Its options.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {}
+
+/// Runs it.
+pub(crate) fn run(_args: Args) -> Result<u8, Failure> {
+    Err(Failure::new(70, "scripted_agent lands next"))
+}
