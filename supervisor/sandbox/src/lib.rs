@@ -6,43 +6,9 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-use casemate_protocol::policy::Policy;
-use casemate_protocol::worker::PortRange;
+pub mod wall;
 
-/// The concrete paths and ports that a policy's placeholders stand for.
-#[derive(Debug, Clone)]
-pub struct Places {
-    pub work: PathBuf,
-    pub home: PathBuf,
-    pub scratch: PathBuf,
-    pub skills: Option<PathBuf>,
-    /// The agent's own installation: read and execute.
-    pub programs: Vec<PathBuf>,
-    /// Readable for this wall only (the repository while cloning).
-    pub read: Vec<PathBuf>,
-    /// What no wall may ever grant, checked on resolved paths: `state/`, configuration, keys, other sessions.
-    pub never: Vec<PathBuf>,
-    pub ports: PortRange,
-    pub connect: Vec<u16>,
-}
-
-/// A compiled policy: an opened Landlock ruleset and a seccomp program. Built in the parent, enforced in the child.
-#[derive(Debug)]
-pub struct Wall {}
-
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct WallError(String);
-
-impl Wall {
-    pub fn build(_policy: &Policy, _places: &Places) -> Result<Self, WallError> {
-        todo!()
-    }
-    /// One line a mechanism, for `/v1/status`.
-    pub fn summary(&self) -> Vec<String> {
-        todo!()
-    }
-}
+pub use wall::{Places, Program, Rlimit, Wall, WallError, environment};
 
 /// A command to run behind a wall. Nothing is inherited: no environment, no descriptor but the three.
 #[derive(Debug)]
