@@ -1,0 +1,7 @@
+//! The scripted agent as a program of its own.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    ExitCode::from(casemate_scripted_agent::run())
+}
