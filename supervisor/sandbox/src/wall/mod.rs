@@ -5,6 +5,7 @@
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use casemate_protocol::policy::Policy;
 use casemate_protocol::tier::Tier;
@@ -42,6 +43,12 @@ pub struct Program {
 }
 
 impl Program {
+    /// A program of these instructions.
+    #[must_use]
+    pub fn new(instructions: Vec<libc::sock_filter>) -> Self {
+        Self { instructions }
+    }
+
     /// The instructions; at most 4095, so the length fits `sock_fprog::len`.
     #[must_use]
     pub fn instructions(&self) -> &[libc::sock_filter] {
@@ -60,9 +67,23 @@ pub struct Rlimit {
     pub hard: u64,
 }
 
+/// Tells walls apart for the life of this process, so that a session's spawner keeps those that it was handed.
+/// A descriptor's number would not do: it is given to another file once it is closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct WallId(pub(crate) u64);
+
+impl WallId {
+    /// One that no other wall of this process has.
+    pub(crate) fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
 /// A compiled policy: an opened Landlock ruleset and seccomp programs. Built in the parent, enforced in the child.
 #[derive(Debug)]
 pub struct Wall {
+    id: WallId,
     ruleset: OwnedFd,
     programs: Vec<Program>,
     rlimits: Vec<Rlimit>,
@@ -80,6 +101,17 @@ impl Wall {
     /// [`WallError`] where the policy cannot be enforced exactly as written.
     pub fn build(_policy: &Policy, _places: &Places) -> Result<Self, WallError> {
         todo!()
+    }
+
+    /// A wall of given parts, for what a policy file cannot say (a fixed wall of the kernel report or of a test).
+    #[must_use]
+    pub fn from_parts(ruleset: OwnedFd, programs: Vec<Program>, rlimits: Vec<Rlimit>) -> Self {
+        Self { id: WallId::next(), ruleset, programs, rlimits }
+    }
+
+    /// This wall's name towards the spawner.
+    pub(crate) fn id(&self) -> WallId {
+        self.id
     }
 
     /// The Landlock ruleset for `landlock_restrict_self(2)`; close-on-exec.
