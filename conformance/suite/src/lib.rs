@@ -1,0 +1,13 @@
+//! Real peers for the tests of the whole: what casemate meets outside, on loopback, and nothing of casemate itself.
+//!
+//! Each peer owns one background thread and one port that the kernel chose; dropping it ends both. What the tests
+//! start of casemate's own is owned by [`place::Place`], which ends it and can say what was left behind.
+
+mod background;
+pub mod chat_gateway;
+pub mod git_http;
+pub mod llm_stub;
+pub mod opencode;
+pub mod place;
+pub mod processes;
+pub mod skip;

@@ -1,0 +1,152 @@
+//! A model server on loopback whose answers follow from the prompt's text ([`plan`]).
+//!
+//! Speaks OpenAI chat completions, streamed and whole. Remembers every request, so that a test can see what an
+//! agent told its model: above all whether a restored conversation is really there.
+
+mod chat;
+pub mod plan;
+
+use std::convert::Infallible;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::{StreamExt as _, stream};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Bytes, Frame, Incoming};
+use hyper::header::CONTENT_TYPE;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+
+use crate::background::Background;
+use plan::{Answer, Conversation};
+
+type Body = UnsyncBoxBody<Bytes, Infallible>;
+
+/// The name of the one model that is served.
+pub const MODEL: &str = "stub-model";
+
+/// A running stub.
+#[derive(Debug)]
+pub struct LlmStub {
+    server: Background,
+    seen: Arc<Mutex<Vec<Conversation>>>,
+}
+
+// === impl LlmStub ===
+
+impl LlmStub {
+    /// Starts one.
+    ///
+    /// # Errors
+    /// Where no port or thread is to be had.
+    pub fn start() -> io::Result<Self> {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let record = Arc::clone(&seen);
+        let server = Background::start("llm-stub", move |stream| {
+            let record = Arc::clone(&record);
+            async move {
+                let service = service_fn(move |request| respond(request, Arc::clone(&record)));
+                // A client that cancels a turn drops the connection: that is its right.
+                hyper::server::conn::http1::Builder::new()
+                    .serve_connection(TokioIo::new(stream), service)
+                    .await
+                    .ok();
+            }
+        })?;
+        Ok(Self { server, seen })
+    }
+
+    /// Where it listens, on 127.0.0.1.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.server.port()
+    }
+
+    /// The base URL for OpenAI-compatible clients.
+    #[must_use]
+    pub fn base_url(&self) -> String {
+        format!("http://127.0.0.1:{}/v1", self.port())
+    }
+
+    /// Every conversation that was sent, oldest first.
+    #[must_use]
+    pub fn seen(&self) -> Vec<Conversation> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// How many requests offered tools and did not carry a tool's result: one for each prompt of a user. Requests
+    /// for a conversation's title offer none.
+    #[must_use]
+    pub fn prompts(&self) -> usize {
+        self.seen()
+            .iter()
+            .filter(|seen| !seen.tools.is_empty() && seen.tool_result.is_none())
+            .count()
+    }
+}
+
+async fn respond(
+    request: Request<Incoming>,
+    record: Arc<Mutex<Vec<Conversation>>>,
+) -> Result<Response<Body>, Infallible> {
+    let path = request.uri().path().to_owned();
+    if path.ends_with("/models") {
+        return Ok(one(
+            200,
+            &json!({"object": "list", "data": [{"id": MODEL, "object": "model"}]}),
+        ));
+    }
+    if !path.ends_with("/chat/completions") {
+        return Ok(one(
+            404,
+            &json!({"error": {"message": format!("the stub does not serve {path}")}}),
+        ));
+    }
+    let Ok(body) = request.into_body().collect().await else {
+        return Ok(one(400, &json!({"error": {"message": "the body was cut"}})));
+    };
+    let Ok(body) = serde_json::from_slice::<Value>(&body.to_bytes()) else {
+        return Ok(one(400, &json!({"error": {"message": "the body is not JSON"}})));
+    };
+    let conversation = chat::conversation(&body);
+    let answer = plan::answer(&conversation);
+    record.lock().unwrap_or_else(PoisonError::into_inner).push(conversation);
+    Ok(match &answer {
+        Answer::Fail(status) => {
+            one(*status, &json!({"error": {"message": "the stub was told to fail"}}))
+        }
+        _ if body["stream"] != true => one(200, &chat::whole(&body["model"], &answer)),
+        Answer::Text(_, pause) => streamed(chat::events(&body["model"], &answer), *pause),
+        Answer::Call(..) => streamed(chat::events(&body["model"], &answer), Duration::ZERO),
+    })
+}
+
+fn one(status: u16, value: &Value) -> Response<Body> {
+    let body = Full::new(Bytes::from(value.to_string())).boxed_unsync();
+    Response::builder()
+        .status(status)
+        .header(CONTENT_TYPE, "application/json")
+        .body(body)
+        .expect("a fixed header is valid")
+}
+
+/// Server-sent events, each followed by the pause where it asks for one.
+fn streamed(events: Vec<(Value, bool)>, pause: Duration) -> Response<Body> {
+    let events = stream::iter(events).then(move |(event, pauses)| async move {
+        if pauses && !pause.is_zero() {
+            tokio::time::sleep(pause).await;
+        }
+        format!("data: {event}\n\n")
+    });
+    let frames = events
+        .chain(stream::iter(["data: [DONE]\n\n".to_owned()]))
+        .map(|text| Ok(Frame::data(Bytes::from(text))));
+    Response::builder()
+        .header(CONTENT_TYPE, "text/event-stream")
+        .body(BodyExt::boxed_unsync(StreamBody::new(frames)))
+        .expect("a fixed header is valid")
+}

@@ -1,0 +1,215 @@
+//! An ACP host made of the official Rust client library: it owns one agent subprocess and what that said.
+
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use agent_client_protocol::schema::ProtocolVersion;
+use agent_client_protocol::v1::ConnectionTo;
+use agent_client_protocol::v1::schema::{
+    CancelNotification, ClientCapabilities, ContentBlock, FileSystemCapabilities,
+    InitializeRequest, InitializeResponse, LoadSessionRequest, NewSessionRequest,
+    PermissionOptionKind, PromptRequest, RequestPermissionOutcome, RequestPermissionRequest,
+    RequestPermissionResponse, SelectedPermissionOutcome, SessionId, SessionNotification,
+    SessionUpdate, StopReason, TextContent,
+};
+use agent_client_protocol::{Agent, ByteStreams, Client, Error};
+use tokio::process::{Child, Command};
+use tokio::sync::oneshot;
+use tokio_util::compat::{TokioAsyncReadCompatExt as _, TokioAsyncWriteCompatExt as _};
+
+/// How long any one call may take: opencode's own start included, on a loaded machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A host with its subprocess.
+pub(crate) struct Host {
+    child: Child,
+    link: ConnectionTo<Agent>,
+    updates: Arc<Mutex<Vec<SessionNotification>>>,
+    end: Option<oneshot::Sender<()>>,
+    running: tokio::task::JoinHandle<()>,
+}
+
+// === impl Host ===
+
+impl Host {
+    /// Starts the subprocess and connects; nothing is sent yet.
+    pub(crate) async fn start(command: std::process::Command) -> Self {
+        let mut child = Command::from(command)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("the program starts");
+        let transport = ByteStreams::new(
+            child.stdin.take().expect("stdin was asked for").compat_write(),
+            child.stdout.take().expect("stdout was asked for").compat(),
+        );
+        let updates = Arc::new(Mutex::new(Vec::new()));
+        let record = Arc::clone(&updates);
+        let (link, linked) = oneshot::channel();
+        let (end, ended) = oneshot::channel::<()>();
+        let running = tokio::task::spawn_local(async move {
+            let outcome = Client
+                .v1()
+                .on_receive_notification(
+                    async move |update: SessionNotification, _| {
+                        record.lock().unwrap_or_else(PoisonError::into_inner).push(update);
+                        Ok(())
+                    },
+                    agent_client_protocol::on_receive_notification!(),
+                )
+                .on_receive_request(
+                    async move |request: RequestPermissionRequest, responder, _| {
+                        responder.respond(RequestPermissionResponse::new(allow_once(&request)))
+                    },
+                    agent_client_protocol::on_receive_request!(),
+                )
+                .connect_with(transport, async move |connection: ConnectionTo<Agent>| {
+                    link.send(connection).ok();
+                    ended.await.ok();
+                    Ok(())
+                })
+                .await;
+            if let Err(error) = outcome {
+                eprintln!("the connection ended: {error}");
+            }
+        });
+        let link = linked.await.expect("connecting needs no answer of the agent");
+        Self { child, link, updates, end: Some(end), running }
+    }
+
+    /// The subprocess.
+    pub(crate) fn pid(&self) -> i32 {
+        self.child.id().expect("it was not waited for").cast_signed()
+    }
+
+    /// `initialize`, advertising what an editor has: files and terminals of the host.
+    pub(crate) async fn initialize(&self) -> Result<InitializeResponse, Error> {
+        let files = FileSystemCapabilities::new().read_text_file(true).write_text_file(true);
+        let capabilities = ClientCapabilities::new().fs(files).terminal(true);
+        let request = InitializeRequest::new(ProtocolVersion::V1).client_capabilities(capabilities);
+        in_time(self.link.send_request(request).block_task()).await
+    }
+
+    /// `session/new`.
+    pub(crate) async fn new_session(&self, cwd: &std::path::Path) -> Result<SessionId, Error> {
+        let request = NewSessionRequest::new(cwd);
+        Ok(in_time(self.link.send_request(request).block_task()).await?.session_id)
+    }
+
+    /// `session/load`.
+    pub(crate) async fn load(
+        &self,
+        session: &SessionId,
+        cwd: &std::path::Path,
+    ) -> Result<(), Error> {
+        let request = LoadSessionRequest::new(session.clone(), cwd);
+        in_time(self.link.send_request(request).block_task()).await.map(|_| ())
+    }
+
+    /// `session/prompt`, to the end of the turn.
+    pub(crate) async fn prompt(
+        &self,
+        session: &SessionId,
+        text: &str,
+    ) -> Result<StopReason, Error> {
+        let block = ContentBlock::Text(TextContent::new(text));
+        let request = PromptRequest::new(session.clone(), vec![block]);
+        Ok(in_time(self.link.send_request(request).block_task()).await?.stop_reason)
+    }
+
+    /// `session/cancel`.
+    pub(crate) fn cancel(&self, session: &SessionId) {
+        self.link
+            .send_notification(CancelNotification::new(session.clone()))
+            .expect("the connection stands");
+    }
+
+    /// What the agent has said to the user in a session, all turns and replays.
+    pub(crate) fn said(&self, session: &SessionId) -> String {
+        self.texts(session, |update| match update {
+            SessionUpdate::AgentMessageChunk(chunk) => Some(&chunk.content),
+            _ => None,
+        })
+    }
+
+    /// What the agent replayed of the user's own texts.
+    pub(crate) fn replayed(&self, session: &SessionId) -> String {
+        self.texts(session, |update| match update {
+            SessionUpdate::UserMessageChunk(chunk) => Some(&chunk.content),
+            _ => None,
+        })
+    }
+
+    fn texts(
+        &self,
+        session: &SessionId,
+        pick: impl Fn(&SessionUpdate) -> Option<&ContentBlock>,
+    ) -> String {
+        let updates = self.updates.lock().unwrap_or_else(PoisonError::into_inner);
+        updates
+            .iter()
+            .filter(|update| update.session_id == *session)
+            .filter_map(|update| match pick(&update.update)? {
+                ContentBlock::Text(text) => Some(text.text.as_str()),
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// Ids of all sessions that an update named.
+    pub(crate) fn named(&self) -> Vec<SessionId> {
+        let updates = self.updates.lock().unwrap_or_else(PoisonError::into_inner);
+        updates.iter().map(|update| update.session_id.clone()).collect()
+    }
+
+    /// Waits until the agent has said `part` in a session; false where it does not in time.
+    pub(crate) async fn wait_for(&self, session: &SessionId, part: &str) -> bool {
+        let said = async {
+            while !self.said(session).contains(part) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, said).await.is_ok()
+    }
+
+    /// Closes the subprocess's stdin, as a host that quits does, and waits for its end.
+    pub(crate) async fn quit(mut self) -> std::process::ExitStatus {
+        drop(self.end.take());
+        self.running.await.ok();
+        tokio::time::timeout(PATIENCE, self.child.wait())
+            .await
+            .expect("an agent leaves when its host has gone")
+            .expect("a child can be waited for")
+    }
+
+    /// SIGKILL, as a host's crash does to its group.
+    pub(crate) async fn crash(mut self) {
+        self.child.kill().await.ok();
+        drop(self.end.take());
+        self.running.await.ok();
+    }
+}
+
+async fn in_time<T>(call: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    tokio::time::timeout(PATIENCE, call).await.expect("the call is answered in time")
+}
+
+fn allow_once(request: &RequestPermissionRequest) -> RequestPermissionOutcome {
+    let allowed =
+        request.options.iter().find(|option| option.kind == PermissionOptionKind::AllowOnce);
+    allowed.map_or(RequestPermissionOutcome::Cancelled, |option| {
+        RequestPermissionOutcome::Selected(SelectedPermissionOutcome::new(option.option_id.clone()))
+    })
+}
+
+/// Runs a test's async body.
+pub(crate) fn run(body: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime is to be had");
+    tokio::task::LocalSet::new().block_on(&runtime, body);
+}
