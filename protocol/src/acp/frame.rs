@@ -3,12 +3,17 @@
 //! A frame is never re-serialised: numbers, escapes, key order and unknown fields of a peer survive because
 //! [`Frame::splice`] replaces byte ranges of the original line.
 
+//!
+//! Depth is no danger: values off the spine are walked without recursion ([`scan`]). Names are compared after JSON's
+//! escapes are taken off, and a member that is read or replaced must not come twice, so nothing can be hidden from a
+//! splice behind a spelling.
+
 use std::borrow::Cow;
-use std::fmt;
 use std::ops::Range;
 
-use serde::de::{Deserializer as _, MapAccess, Visitor};
-use serde_json::value::RawValue;
+mod scan;
+#[cfg(test)]
+mod tests;
 
 /// The longest line that is relayed, in bytes.
 pub const MAX_LINE: usize = 64 * 1024 * 1024;
@@ -16,7 +21,13 @@ pub const MAX_LINE: usize = 64 * 1024 * 1024;
 /// Why a line is not a frame.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// Not one JSON object in UTF-8.
+    /// Not UTF-8.
+    #[error("not UTF-8 from byte {at} on")]
+    NotUtf8 {
+        /// How many bytes are.
+        at: usize,
+    },
+    /// Not one JSON object. Says where, never what: a line may carry secrets, an error may reach a log.
     #[error("not a JSON object: {0}")]
     NotJson(String),
     /// The same member twice: peers disagree about which one counts, so a splice could be talked around.
@@ -47,68 +58,11 @@ pub struct Frame<'a> {
     text: &'a str,
     kind: Kind,
     method: Option<Cow<'a, str>>,
-    id: Option<Range<usize>>,
-    params: Option<Range<usize>>,
-    result: Option<Range<usize>>,
-    error: Option<Range<usize>>,
-}
-
-/// The members of a JSON object, in order, values as raw text.
-struct Members<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
-
-struct MembersVisitor;
-
-impl<'de> Visitor<'de> for MembersVisitor {
-    type Value = Members<'de>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members<'de>, A::Error> {
-        let mut members = Vec::with_capacity(8);
-        while let Some(key) = map.next_key::<CowStr<'de>>()? {
-            members.push((key.0, map.next_value::<&'de RawValue>()?));
-        }
-        Ok(Members(members))
-    }
-}
-
-/// Borrows where the JSON string has no escapes (serde's own `Cow` always owns).
-struct CowStr<'a>(Cow<'a, str>);
-
-impl<'de> serde::Deserialize<'de> for CowStr<'de> {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Text;
-        impl<'de> Visitor<'de> for Text {
-            type Value = CowStr<'de>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string")
-            }
-            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<CowStr<'de>, E> {
-                Ok(CowStr(Cow::Borrowed(text)))
-            }
-            fn visit_str<E>(self, text: &str) -> Result<CowStr<'de>, E> {
-                Ok(CowStr(Cow::Owned(text.to_owned())))
-            }
-        }
-        deserializer.deserialize_str(Text)
-    }
-}
-
-fn members(object: &str) -> Result<Vec<(Cow<'_, str>, &RawValue)>, FrameError> {
-    let mut reader = serde_json::Deserializer::from_str(object);
-    let members = reader
-        .deserialize_map(MembersVisitor)
-        .and_then(|members| reader.end().map(|()| members))
-        .map_err(|error| FrameError::NotJson(error.to_string()))?;
-    let members = members.0;
-    for (index, (key, _)) in members.iter().enumerate() {
-        if members[..index].iter().any(|(other, _)| other == key) {
-            return Err(FrameError::Duplicate(key.clone().into_owned()));
-        }
-    }
-    Ok(members)
+    id: Option<&'a str>,
+    result: Option<&'a str>,
+    error: Option<&'a str>,
+    session: Option<&'a str>,
+    update: Option<Cow<'a, str>>,
 }
 
 /// Where `part`, a slice of `whole`, lies in it.
@@ -117,11 +71,58 @@ fn range_in(whole: &str, part: &str) -> Range<usize> {
     start..start + part.len()
 }
 
-/// The text of a JSON string; `None` for any other value.
+/// The text of a JSON string; `None` for any other value, and for a lone surrogate.
 #[must_use]
 pub fn string(raw: &str) -> Option<Cow<'_, str>> {
+    if !raw.starts_with('"') {
+        return None;
+    }
     let mut reader = serde_json::Deserializer::from_str(raw);
-    <CowStr<'_> as serde::Deserialize>::deserialize(&mut reader).ok().map(|text| text.0)
+    <scan::CowStr<'_> as serde::Deserialize>::deserialize(&mut reader).ok().map(|text| text.0)
+}
+
+/// The members of a JSON object in order, values as raw JSON; `None` for any other value.
+#[must_use]
+pub fn object(raw: &str) -> Option<Vec<(Cow<'_, str>, &str)>> {
+    scan::members(raw)
+}
+
+/// The elements of a JSON array as raw JSON; `None` for any other value.
+#[must_use]
+pub fn array(raw: &str) -> Option<Vec<&str>> {
+    let elements: Vec<&serde_json::value::RawValue> = serde_json::from_str(raw).ok()?;
+    Some(elements.into_iter().map(serde_json::value::RawValue::get).collect())
+}
+
+/// The raw JSON of the member at `path` in raw JSON.
+#[must_use]
+pub fn member<'a>(raw: &'a str, path: &[&str]) -> Option<&'a str> {
+    path.iter().try_fold(raw, |value, name| scan::member(value, name))
+}
+
+/// The line without line breaks: a valid frame has them between its tokens only, where a space means the same. A
+/// reader of lines would take each part for a message of its own, which a nested object makes a forgery.
+#[must_use]
+pub fn on_one_line(valid: &[u8]) -> Cow<'_, [u8]> {
+    if valid.contains(&b'\n') || valid.contains(&b'\r') {
+        let space = |byte: &u8| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte };
+        Cow::Owned(valid.iter().map(space).collect())
+    } else {
+        Cow::Borrowed(valid)
+    }
+}
+
+// === impl FrameError ===
+
+impl FrameError {
+    fn not_json(error: &serde_json::Error) -> Self {
+        let what = match error.classify() {
+            serde_json::error::Category::Eof => "ends too early",
+            serde_json::error::Category::Data => "wrong kind of value",
+            _ => "syntax error",
+        };
+        Self::NotJson(format!("{what} at line {} column {}", error.line(), error.column()))
+    }
 }
 
 // === impl Frame ===
@@ -132,44 +133,38 @@ impl<'a> Frame<'a> {
     /// # Errors
     /// [`FrameError`] where the line is not one JSON-RPC message; arrays (batches) are refused as both SDKs do.
     pub fn parse(line: &'a [u8]) -> Result<Self, FrameError> {
-        let text =
-            std::str::from_utf8(line).map_err(|error| FrameError::NotJson(error.to_string()))?;
-        let mut frame = Self {
-            text,
-            kind: Kind::Notification,
-            method: None,
-            id: None,
-            params: None,
-            result: None,
-            error: None,
-        };
-        for (key, value) in members(text)? {
-            let range = range_in(text, value.get());
-            match &*key {
-                "id" => {
-                    let valid =
-                        matches!(value.get().as_bytes()[0], b'"' | b'-' | b'0'..=b'9' | b'n');
-                    if !valid {
-                        return Err(FrameError::WrongType("id"));
-                    }
-                    frame.id = Some(range);
-                }
-                "method" => {
-                    frame.method = Some(string(value.get()).ok_or(FrameError::WrongType("method"))?)
-                }
-                "params" => frame.params = Some(range),
-                "result" => frame.result = Some(range),
-                "error" => frame.error = Some(range),
-                _ => {}
-            }
+        let text = std::str::from_utf8(line)
+            .map_err(|error| FrameError::NotUtf8 { at: error.valid_up_to() })?;
+        let found = scan::scan(text).map_err(|error| FrameError::not_json(&error))?;
+        if let Some(name) = found.duplicate {
+            return Err(FrameError::Duplicate(name.to_owned()));
         }
-        frame.kind = match (&frame.method, &frame.id) {
+        let method = match found.method {
+            Some(raw) => Some(string(raw.get()).ok_or(FrameError::WrongType("method"))?),
+            None => None,
+        };
+        let id = found.id.map(|raw| raw.get());
+        if id
+            .is_some_and(|raw| !raw.starts_with(|c: char| matches!(c, '"' | '-' | '0'..='9' | 'n')))
+        {
+            return Err(FrameError::WrongType("id"));
+        }
+        let kind = match (&method, id) {
             (Some(_), Some(_)) => Kind::Request,
             (Some(_), None) => Kind::Notification,
-            (None, _) if frame.result.is_some() || frame.error.is_some() => Kind::Response,
+            (None, _) if found.result.is_some() || found.error.is_some() => Kind::Response,
             (None, _) => return Err(FrameError::NoKind),
         };
-        Ok(frame)
+        Ok(Self {
+            text,
+            kind,
+            method,
+            id,
+            result: found.result.map(|raw| raw.get()),
+            error: found.error.map(|raw| raw.get()),
+            session: found.session.map(|raw| raw.get()),
+            update: found.update.and_then(|raw| string(raw.get())),
+        })
     }
 
     /// The whole line.
@@ -193,7 +188,7 @@ impl<'a> Frame<'a> {
     /// The id as raw JSON (`7`, `"x"`).
     #[must_use]
     pub fn id(&self) -> Option<&'a str> {
-        self.id.clone().map(|range| &self.text[range])
+        self.id
     }
 
     /// The id where it is an integer.
@@ -205,30 +200,36 @@ impl<'a> Frame<'a> {
     /// `params`, `result` or `error` as raw JSON.
     #[must_use]
     pub fn part(&self, name: &str) -> Option<&'a str> {
-        let range = match name {
-            "params" => &self.params,
-            "result" => &self.result,
-            "error" => &self.error,
-            _ => return None,
-        };
-        range.clone().map(|range| &self.text[range])
+        match name {
+            "params" => self.get(&["params"]),
+            "result" => self.result,
+            "error" => self.error,
+            _ => None,
+        }
+    }
+
+    /// `params.sessionId` as raw JSON, found while parsing.
+    #[must_use]
+    pub fn session(&self) -> Option<&'a str> {
+        self.session
+    }
+
+    /// `params.update.sessionUpdate`, found while parsing.
+    #[must_use]
+    pub fn update_kind(&self) -> Option<&str> {
+        self.update.as_deref()
     }
 
     /// The byte range of the member at `path` (`["params", "sessionId"]`), for [`Frame::splice`].
     #[must_use]
     pub fn locate(&self, path: &[&str]) -> Option<Range<usize>> {
-        let mut value = self.text;
-        for name in path {
-            let found = members(value).ok()?.into_iter().find(|(key, _)| key == name)?;
-            value = found.1.get();
-        }
-        Some(range_in(self.text, value))
+        self.get(path).map(|value| range_in(self.text, value))
     }
 
     /// The raw JSON of the member at `path`.
     #[must_use]
     pub fn get(&self, path: &[&str]) -> Option<&'a str> {
-        self.locate(path).map(|range| &self.text[range])
+        member(self.text, path)
     }
 
     /// The text of the string at `path`.
@@ -240,7 +241,7 @@ impl<'a> Frame<'a> {
     /// The byte range of the id.
     #[must_use]
     pub fn id_range(&self) -> Option<Range<usize>> {
-        self.id.clone()
+        self.id.map(|raw| range_in(self.text, raw))
     }
 
     /// The line with ranges replaced by raw JSON. Everything outside of the ranges is copied as it is.
@@ -260,44 +261,5 @@ impl<'a> Frame<'a> {
         }
         out.extend_from_slice(&self.text.as_bytes()[at..]);
         out
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_spliced_line_differs_in_nothing_but_the_range() {
-        let line =
-            br#" {"b":1.0e+2,"params":{"x":"\u00e9","sessionId":"old"},"method":"m","id":7 } "#;
-        let frame = Frame::parse(line).unwrap();
-        let spliced = frame.splice(vec![
-            (frame.locate(&["params", "sessionId"]).unwrap(), "\"new\"".into()),
-            (frame.id_range().unwrap(), "123456".into()),
-        ]);
-        let expected = br#" {"b":1.0e+2,"params":{"x":"\u00e9","sessionId":"new"},"method":"m","id":123456 } "#;
-        assert_eq!(
-            String::from_utf8(spliced).unwrap(),
-            String::from_utf8(expected.to_vec()).unwrap()
-        );
-    }
-
-    #[test]
-    fn kinds_are_told_apart() {
-        let kind = |line: &str| Frame::parse(line.as_bytes()).map(|frame| frame.kind());
-        assert_eq!(kind(r#"{"id":0,"method":"m"}"#), Ok(Kind::Request));
-        assert_eq!(kind(r#"{"method":"m"}"#), Ok(Kind::Notification));
-        assert_eq!(kind(r#"{"id":"a","result":null}"#), Ok(Kind::Response));
-        assert_eq!(kind(r#"{"id":1}"#), Err(FrameError::NoKind));
-        assert!(matches!(kind("[]"), Err(FrameError::NotJson(_))));
-        assert!(matches!(kind("hello"), Err(FrameError::NotJson(_))));
-        assert!(matches!(kind(r#"{"id":1,"method":"m"} x"#), Err(FrameError::NotJson(_))));
-    }
-
-    #[test]
-    fn a_member_given_twice_is_refused_even_when_escaped() {
-        let line = br#"{"id":1,"method":"m","\u0069d":2}"#;
-        assert_eq!(Frame::parse(line).unwrap_err(), FrameError::Duplicate("id".into()));
     }
 }

@@ -5,5 +5,6 @@
 //! agent's one client. [`bridge`] is the role of `casemate acp`: one agent towards its host, a client of many workers.
 
 pub mod bridge;
+pub mod fault;
 pub mod frame;
 pub mod server;

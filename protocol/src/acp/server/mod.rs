@@ -1,6 +1,41 @@
 //! The supervisor's role: ACP server towards clients, the agent's one client.
+//!
+//! Events in, actions out, in order; no IO and no clock. [`Server`] owns all state of a generation and hands it to one
+//! part a rule:
+//!
+//! | part | rule |
+//! |---|---|
+//! | `door` | one connection at a time; `initialize` first |
+//! | `handshake` | the agent hears `initialize` once |
+//! | `setup`, `conversations` | the agent sets each conversation up once; a later load is answered here |
+//! | `calls`, `ids` | an answer finds its asker under the asker's own id, or nobody |
+//! | `turns`, `cancel` | one turn at a time; a cancel hits what it was meant for, or nothing |
+//! | `asks` | each request of the agent is answered once |
+//! | `updates` | journaled, shown to who attached, never in the wrong turn |
+//! | `ending` | the agent's end reaches everybody who waits |
+//!
+//! Invariants: lines for the agent hold no line break; what is not spliced arrives byte for byte; every request of a
+//! connection that stays is answered exactly once; nothing of a connection that is gone is sent to another one.
 
 use crate::worker::Activity;
+
+mod agent;
+mod asks;
+mod calls;
+mod cancel;
+mod conversations;
+mod door;
+mod ending;
+mod handshake;
+mod ids;
+mod lines;
+mod setup;
+#[cfg(test)]
+mod tests;
+mod turns;
+mod updates;
+
+use agent::Agent;
 
 /// Names a client connection within one worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -85,39 +120,87 @@ pub enum Action {
 pub struct Server {
     settings: Settings,
     saved: Saved,
+    agent: Agent,
+    client: Option<door::Client>,
+    handshake: handshake::Handshake,
+    calls: calls::Calls,
+    conversations: conversations::Conversations,
+    turns: turns::Turns,
+    asks: asks::Asks,
+    quiesced: bool,
+    /// Busy at the end of the last event, and since when that or the contrary holds.
+    busy: bool,
+    since: u64,
 }
+
+// === impl Server ===
 
 impl Server {
     /// A new generation. Times are milliseconds of one monotonic clock.
     #[must_use]
-    pub fn new(settings: Settings, saved: Saved, _now: u64) -> Self {
-        Self { settings, saved }
+    pub fn new(settings: Settings, saved: Saved, now: u64) -> Self {
+        Self {
+            settings,
+            saved,
+            agent: Agent::default(),
+            client: None,
+            handshake: handshake::Handshake::default(),
+            calls: calls::Calls::default(),
+            conversations: conversations::Conversations::default(),
+            turns: turns::Turns::default(),
+            asks: asks::Asks::default(),
+            quiesced: false,
+            busy: false,
+            since: now,
+        }
     }
 
     /// Takes one event and appends what to do.
-    pub fn handle(&mut self, _event: Event<'_>, _now: u64, _out: &mut Vec<Action>) {
-        let _ = &self.settings;
+    pub fn handle(&mut self, event: Event<'_>, now: u64, out: &mut Vec<Action>) {
+        match event {
+            Event::Connected(conn) => self.connected(conn, now, out),
+            Event::FromClient(conn, line) => self.client_sent(conn, line, now, out),
+            Event::Disconnected(conn) => self.disconnected(conn, now, out),
+            Event::FromAgent(line) => self.agent_wrote(line, now, out),
+            Event::AgentEnded { cause } => self.agent_ended(cause, out),
+            Event::Tick => {}
+        }
+        self.expire_asks(now, out);
+        if self.busy != self.turns.busy() {
+            self.busy = !self.busy;
+            self.since = now;
+        }
     }
 
     /// When [`Event::Tick`] is wanted next.
     #[must_use]
     pub fn deadline(&self) -> Option<u64> {
-        None
+        self.asks.deadline()
     }
 
-    /// Busy or idle since when.
+    /// Busy (a turn runs or waits) or idle, and since when.
     #[must_use]
     pub fn activity(&self, now: u64) -> Activity {
-        Activity::Idle { for_ms: now }
+        let for_ms = now.saturating_sub(self.since);
+        match (self.quiesced, self.busy) {
+            (true, _) => Activity::Quiesced,
+            (false, true) => Activity::Busy { for_ms },
+            (false, false) => Activity::Idle { for_ms },
+        }
     }
 
     /// Refuses new prompts from now on; false (and nothing changed) where a turn runs or waits.
     pub fn quiesce(&mut self) -> bool {
-        true
+        if !self.turns.busy() {
+            self.quiesced = true;
+        }
+        !self.turns.busy()
     }
 
     /// Takes a quiesce back.
-    pub fn reopen(&mut self) {}
+    pub fn reopen(&mut self) {
+        self.quiesced = false;
+    }
 
     /// What to keep over generations.
     #[must_use]

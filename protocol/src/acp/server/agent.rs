@@ -1,0 +1,68 @@
+//! What the agent sends: each line is read once and goes to the part that knows it.
+
+use std::borrow::Cow;
+
+use super::{Action, Server};
+use crate::acp::frame::{Frame, Kind, on_one_line};
+
+/// How much of a line that is no message is shown in the log, in characters.
+const SHOWN: usize = 200;
+
+/// The agent's process, as far as the role cares.
+#[derive(Debug, Default)]
+pub(super) enum Agent {
+    /// Nobody has said `initialize`.
+    #[default]
+    Unstarted,
+    /// Asked to start, or running.
+    Running,
+    /// Gone; so is this generation.
+    Ended {
+        /// In words.
+        cause: String,
+    },
+}
+
+// === impl Server ===
+
+impl Server {
+    /// The agent wrote a line.
+    pub(super) fn agent_wrote(&mut self, line: &[u8], now: u64, out: &mut Vec<Action>) {
+        if !matches!(self.agent, Agent::Running) {
+            return;
+        }
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if line.trim_ascii().is_empty() {
+            return;
+        }
+        match (Frame::parse(line), on_one_line(line)) {
+            (Ok(frame), Cow::Borrowed(_)) => self.agent_said(&frame, now, out),
+            (Ok(_), Cow::Owned(flat)) => {
+                let frame = Frame::parse(&flat).expect("spaces between tokens change nothing");
+                self.agent_said(&frame, now, out);
+            }
+            (Err(error), _) => {
+                let text: String = String::from_utf8_lossy(line)
+                    .chars()
+                    .take(SHOWN)
+                    .flat_map(char::escape_debug)
+                    .collect();
+                out.push(Action::Log(format!("the agent wrote no message ({error}): {text}")));
+            }
+        }
+    }
+
+    fn agent_said(&mut self, frame: &Frame<'_>, now: u64, out: &mut Vec<Action>) {
+        match (frame.kind(), frame.method()) {
+            (Kind::Notification, "session/update") => self.updated(frame, out),
+            (Kind::Notification, "$/cancel_request") => self.ask_withdrawn(frame, out),
+            (Kind::Notification, _) => {
+                if let Some(client) = self.client.as_ref().filter(|client| client.answered) {
+                    out.push(Action::ToClient(client.conn, frame.text().as_bytes().to_vec()));
+                }
+            }
+            (Kind::Response, _) => self.answered(frame, out),
+            (Kind::Request, _) => self.asked(frame, now, out),
+        }
+    }
+}

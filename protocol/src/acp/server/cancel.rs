@@ -1,0 +1,45 @@
+//! Cancels, bound at receipt: to the running turn, to a waiting prompt, or to nothing.
+//!
+//! A late cancel must not reach the agent: there it would hit the next turn.
+
+use super::ids::same_id;
+use super::{Action, Conn, Server};
+use crate::acp::frame::{self, Frame};
+
+// === impl Server ===
+
+impl Server {
+    /// `session/cancel` of a client.
+    pub(super) fn cancel(&mut self, frame: &Frame<'_>, out: &mut Vec<Action>) {
+        let Some(session) = frame.session().and_then(frame::string) else {
+            return out
+                .push(Action::Log("a session/cancel without a sessionId was dropped".into()));
+        };
+        let waited = self.drop_waiting_where(|one| one.session == session, out);
+        if self.turns.runs(&session) {
+            out.push(Action::ToAgent(frame.text().as_bytes().to_vec()));
+            self.cancel_asks(&session, out);
+        } else if !waited {
+            out.push(Action::Log("a session/cancel came after its turn and was dropped".into()));
+        }
+    }
+
+    /// `$/cancel_request` of a client.
+    pub(super) fn cancel_request(&mut self, conn: Conn, frame: &Frame<'_>, out: &mut Vec<Action>) {
+        let Some(range) = frame.locate(&["params", "requestId"]) else { return };
+        let wanted = &frame.text()[range.clone()];
+        if self.drop_waiting_where(|one| one.conn == conn && same_id(&one.id, wanted), out) {
+            return;
+        }
+        let call =
+            self.calls.open.iter().find(|(_, call)| call.conn == conn && same_id(&call.id, wanted));
+        match call {
+            Some((key, _)) => {
+                out.push(Action::ToAgent(frame.splice(vec![(range, key.to_string())])));
+            }
+            None => {
+                out.push(Action::Log("a $/cancel_request names no open request: dropped".into()))
+            }
+        }
+    }
+}

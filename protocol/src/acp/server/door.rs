@@ -1,0 +1,147 @@
+//! What clients send: one connection at a time, `initialize` first, then each message to the part that knows it.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+use super::{Action, Agent, Conn, Server};
+use crate::acp::fault::error_line;
+use crate::acp::frame::{Frame, FrameError, Kind, on_one_line};
+use crate::codes::{Delivery, close, rpc};
+
+/// The connected client.
+#[derive(Debug)]
+pub(super) struct Client {
+    pub(super) conn: Conn,
+    /// It has said `initialize`.
+    greeted: bool,
+    /// And been answered.
+    pub(super) answered: bool,
+    /// It opened a conversation or prompted: it can make sense of a permission request.
+    pub(super) ready: bool,
+    /// The conversations whose updates it gets.
+    pub(super) attached: BTreeSet<String>,
+}
+
+/// Methods that are requests; as notifications they would slip past what is done about them.
+const REQUESTS: [&str; 8] = [
+    "initialize",
+    "session/new",
+    "session/load",
+    "session/resume",
+    "session/fork",
+    "session/prompt",
+    "session/close",
+    "session/delete",
+];
+
+/// Methods that are notifications, for the same reason.
+const NOTIFICATIONS: [&str; 2] = ["session/cancel", "$/cancel_request"];
+
+// === impl Server ===
+
+impl Server {
+    /// A client connected. The one before is closed.
+    pub(super) fn connected(&mut self, conn: Conn, now: u64, out: &mut Vec<Action>) {
+        if let Some(old) = self.client.as_ref().map(|client| client.conn) {
+            let reason = "a newer client attached to this session";
+            self.close(old, close::SUPERSEDED, reason, now, out);
+        }
+        self.client = Some(Client {
+            conn,
+            greeted: false,
+            answered: false,
+            ready: false,
+            attached: BTreeSet::new(),
+        });
+    }
+
+    /// A client is gone; what it began goes on.
+    pub(super) fn disconnected(&mut self, conn: Conn, now: u64, out: &mut Vec<Action>) {
+        if !self.is_current(conn) {
+            return;
+        }
+        self.client = None;
+        self.forget_waiting(conn, out);
+        self.take_asks_back(conn, now, out);
+    }
+
+    fn close(&mut self, conn: Conn, code: u16, reason: &str, now: u64, out: &mut Vec<Action>) {
+        self.disconnected(conn, now, out);
+        out.push(Action::Close(conn, code, reason.to_owned()));
+    }
+
+    /// Whether this is the connection that answers go to.
+    pub(super) fn is_current(&self, conn: Conn) -> bool {
+        self.client.as_ref().is_some_and(|client| client.conn == conn)
+    }
+
+    /// A client sent a line.
+    pub(super) fn client_sent(&mut self, conn: Conn, line: &[u8], now: u64, out: &mut Vec<Action>) {
+        let Some(client) = self.client.as_mut().filter(|client| client.conn == conn) else {
+            return;
+        };
+        let greeted = client.greeted;
+        let parsed = Frame::parse(line);
+        let begins =
+            |frame: &Frame<'_>| frame.kind() == Kind::Request && frame.method() == "initialize";
+        if !greeted && !parsed.as_ref().is_ok_and(begins) {
+            let reason = "the first message must be an initialize request";
+            return self.close(conn, close::PROTOCOL, reason, now, out);
+        }
+        let frame = match parsed {
+            Ok(frame) => frame,
+            Err(error) => return out.push(Action::ToClient(conn, unreadable(&error))),
+        };
+        client.greeted = true;
+        match on_one_line(line) {
+            Cow::Borrowed(_) => self.dispatch(conn, &frame, now, out),
+            Cow::Owned(flat) => {
+                let frame = Frame::parse(&flat).expect("spaces between tokens change nothing");
+                self.dispatch(conn, &frame, now, out);
+            }
+        }
+    }
+
+    fn dispatch(&mut self, conn: Conn, frame: &Frame<'_>, now: u64, out: &mut Vec<Action>) {
+        let method = frame.method();
+        match frame.kind() {
+            Kind::Request if matches!(self.agent, Agent::Ended { .. }) => {
+                self.mourn(conn, frame.id().unwrap_or("null"), Delivery::NotDelivered, out);
+            }
+            Kind::Request if NOTIFICATIONS.contains(&method) => {
+                let message = format!("{method} is a notification: send it without an id");
+                let id = frame.id().unwrap_or("null");
+                self.refuse(conn, id, rpc::INVALID_REQUEST, &message, out);
+            }
+            Kind::Request => match method {
+                "initialize" => self.initialize(conn, frame, out),
+                "session/new" | "session/load" | "session/resume" | "session/fork" => {
+                    self.setup(conn, frame, out);
+                }
+                "session/prompt" => self.prompt(conn, frame, now, out),
+                _ => self.pass(conn, frame, out),
+            },
+            Kind::Notification if REQUESTS.contains(&method) => {
+                out.push(Action::Log(format!("a client sent {method} without an id: dropped")));
+            }
+            Kind::Notification => match method {
+                "session/cancel" => self.cancel(frame, out),
+                "$/cancel_request" => self.cancel_request(conn, frame, out),
+                _ if matches!(self.agent, Agent::Running) => {
+                    out.push(Action::ToAgent(frame.text().as_bytes().to_vec()));
+                }
+                _ => {}
+            },
+            Kind::Response => self.client_answered(conn, frame, out),
+        }
+    }
+}
+
+/// The answer to a line that is no message: nobody's id.
+fn unreadable(error: &FrameError) -> Vec<u8> {
+    let code = match error {
+        FrameError::NotUtf8 { .. } | FrameError::NotJson(_) => rpc::PARSE,
+        _ => rpc::INVALID_REQUEST,
+    };
+    error_line("null", code, &error.to_string(), None)
+}

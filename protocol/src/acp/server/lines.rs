@@ -1,0 +1,49 @@
+//! Lines that the server writes itself. Raw JSON parts are put in as they are.
+
+/// A successful response; `id` and `result` are raw JSON.
+pub(super) fn result(id: &str, result: &str) -> Vec<u8> {
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#).into_bytes()
+}
+
+/// A `session/update` notification; `session` and `update` are raw JSON.
+pub(super) fn update(session: &str, update: &str) -> Vec<u8> {
+    format!(
+        r#"{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":{session},"update":{update}}}}}"#
+    )
+    .into_bytes()
+}
+
+/// What a client said, as a replay shows it; `block` is one raw content block of its prompt.
+pub(super) fn user_chunk(session: &str, block: &str) -> Vec<u8> {
+    update(session, &format!(r#"{{"sessionUpdate":"user_message_chunk","content":{block}}}"#))
+}
+
+/// Tells a client that its prompt waits.
+pub(super) fn waiting(session: &str, notice: &str) -> Vec<u8> {
+    update(
+        session,
+        &format!(
+            r#"{{"sessionUpdate":"tool_call","toolCallId":"{notice}","title":"casemate: waiting for the running turn to end","kind":"other","status":"in_progress"}}"#
+        ),
+    )
+}
+
+/// Ends what [`waiting`] began; `status` is `completed` or `failed`.
+pub(super) fn waited(session: &str, notice: &str, status: &str) -> Vec<u8> {
+    update(
+        session,
+        &format!(
+            r#"{{"sessionUpdate":"tool_call_update","toolCallId":"{notice}","status":"{status}"}}"#
+        ),
+    )
+}
+
+/// `text` as raw JSON.
+pub(super) fn quote(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+/// A close reason: at most 123 bytes of UTF-8 (RFC 6455 section 5.5: a control frame carries 125, two are the code).
+pub(super) fn reason(text: &str) -> String {
+    text[..text.floor_char_boundary(123)].to_owned()
+}
