@@ -1,12 +1,17 @@
-//! The hidden command `inside`.
+//! The hidden command `inside`: what a hostile agent tries, run from an agent's shell.
 
 use crate::failure::Failure;
 
 /// Its options.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {}
+#[command(after_help = casemate_inside::USAGE)]
+pub(crate) struct Args {
+    /// The attack and its arguments
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    attack: Vec<String>,
+}
 
-/// Runs it.
-pub(crate) fn run(_args: Args) -> Result<u8, Failure> {
-    Err(Failure::new(70, "inside lands next"))
+/// Tries it; one line of JSON an attempt.
+pub(crate) fn run(args: Args) -> Result<u8, Failure> {
+    Ok(casemate_inside::run(&args.attack, &mut std::io::stdout().lock()))
 }

@@ -1,12 +1,13 @@
-//! The hidden command `scripted_agent`.
+//! The hidden command `scripted-agent`: the bundled ACP agent, so that there is one program to ship.
 
 use crate::failure::Failure;
 
-/// Its options.
+/// Its options: none; the prompts say what it does.
 #[derive(Debug, clap::Args)]
+#[command(after_help = casemate_scripted_agent::USAGE)]
 pub(crate) struct Args {}
 
-/// Runs it.
+/// Serves ACP on stdio.
 pub(crate) fn run(_args: Args) -> Result<u8, Failure> {
-    Err(Failure::new(70, "scripted_agent lands next"))
+    Ok(casemate_scripted_agent::run())
 }

@@ -1,1 +1,81 @@
-//! See the crate description.
+//! What a hostile agent tries, one verb an attack, run inside a confined session.
+//!
+//! Each attempt is one line of JSON on stdout, an [`Attempt`]. This program judges nothing: whoever runs it knows
+//! what the tier promises. An attempt is a real one; where two of a kind could destroy the victim, the harmless one
+//! comes first and the other follows only where the kernel refused the first.
+//!
+//! What has no safe wrapper is not tried here, because no crate but the sandbox may hold `unsafe`: tgkill, io_uring,
+//! userfaultfd, bpf, perf_event_open, keyctl, kcmp, SysV IPC, open_by_handle_at, TIOCSTI, ioprio_set, clone3. The
+//! sandbox crate's own tests call those.
+
+mod attempt;
+mod files;
+mod kernel;
+mod network;
+mod process;
+mod procfs;
+mod scan;
+
+use std::io::Write;
+use std::path::Path;
+
+use attempt::Report;
+pub use attempt::{Attempt, SUCCEEDED};
+
+/// How it is called.
+pub const USAGE: &str = "\
+casemate inside VERB...
+  scan NAME CONTENT   look for a file name and a file content on every writable mount
+  files PATH          everything that can be done to a file by its absolute path
+  process PID MARK    signals, ptrace, memory, limits; MARK is in the victim's command line
+  procfs PID MARK     what /proc shows of it
+  find MARK           look for a process by its command line
+  supervisor PID      the same against the supervisor: kill, limits, token and environment through /proc
+  connect PORT        reach a loopback listener
+  listen PORT         take a port on loopback
+  abstract NAME       reach an abstract unix socket
+  socket PATH         reach a unix socket by its path
+  kernel              namespaces, mounts, devices, socket families";
+
+/// Runs the verb, writing a line for each attempt. Exit code 0 when it was carried out (whatever came of it), 64
+/// when it was called wrongly.
+pub fn run(args: &[String], out: &mut dyn Write) -> u8 {
+    let mut report = Report::new(out);
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let pid = |text: &str| text.parse::<i32>().ok().and_then(rustix::process::Pid::from_raw);
+    match args.as_slice() {
+        ["scan", name, content] => scan::scan(name, content, &mut report),
+        ["files", path] => files::all(Path::new(path), &mut report),
+        ["process", text, mark] => match pid(text) {
+            Some(pid) => process::all(pid, mark, &mut report),
+            None => return usage(),
+        },
+        ["procfs", text, mark] => match pid(text) {
+            Some(pid) => procfs::all(pid, mark, &mut report),
+            None => return usage(),
+        },
+        ["find", mark] => procfs::find(mark, &mut report),
+        ["supervisor", text] => match pid(text) {
+            Some(pid) => process::supervisor(pid, &mut report),
+            None => return usage(),
+        },
+        ["connect", text] => match text.parse() {
+            Ok(port) => network::connect(port, &mut report),
+            Err(_) => return usage(),
+        },
+        ["listen", text] => match text.parse() {
+            Ok(port) => network::listen(port, &mut report),
+            Err(_) => return usage(),
+        },
+        ["abstract", name] => network::abstract_socket(name, &mut report),
+        ["socket", path] => network::path_socket(Path::new(path), &mut report),
+        ["kernel"] => kernel::all(&mut report),
+        _ => return usage(),
+    }
+    0
+}
+
+fn usage() -> u8 {
+    eprintln!("{USAGE}");
+    64
+}
