@@ -3,13 +3,32 @@
 //! Built in the parent, where allocation and errors are cheap; enforced by the spawner in the child, which only needs
 //! a descriptor and slices. Owns the ruleset's descriptor; a [`Wall`] never changes after it was built.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+mod environment;
+mod error;
+mod grants;
+mod mounts;
+mod never;
+mod open;
+mod rlimits;
+mod ruleset;
+mod seccomp;
+mod sockets;
+mod syscalls;
+#[cfg(test)]
+mod tests;
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use casemate_protocol::policy::Policy;
 use casemate_protocol::tier::Tier;
 use casemate_protocol::worker::PortRange;
+
+pub use environment::environment;
+pub use error::WallError;
+pub use rlimits::Rlimit;
+pub use ruleset::{landlock_abi, landlock_errata};
 
 /// The concrete paths and ports that a policy's placeholders stand for.
 #[derive(Debug, Clone)]
@@ -26,7 +45,8 @@ pub struct Places {
     pub programs: Vec<PathBuf>,
     /// Readable for this wall only (the repository while cloning).
     pub read: Vec<PathBuf>,
-    /// What no wall may ever grant, checked on resolved paths: `state/`, configuration, keys, other sessions.
+    /// What no wall may ever grant, checked on resolved paths: `state/`, configuration, keys, other sessions. A grant
+    /// that is, contains, or lies within one of these is refused, so none may be above the session's own places.
     pub never: Vec<PathBuf>,
     /// `{ports}`: the session's own TCP ports.
     pub ports: PortRange,
@@ -56,17 +76,6 @@ impl Program {
     }
 }
 
-/// A resource limit to set in the child, already clamped to what this process may set (setrlimit(2)).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rlimit {
-    /// `RLIMIT_*`.
-    pub resource: libc::__rlimit_resource_t,
-    /// The soft limit.
-    pub soft: u64,
-    /// The hard limit.
-    pub hard: u64,
-}
-
 /// Tells walls apart for the life of this process, so that a session's spawner keeps those that it was handed.
 /// A descriptor's number would not do: it is given to another file once it is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -87,26 +96,37 @@ pub struct Wall {
     ruleset: OwnedFd,
     programs: Vec<Program>,
     rlimits: Vec<Rlimit>,
+    notes: Vec<String>,
 }
 
-/// Why a wall is not built.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct WallError(String);
+// === impl Wall ===
 
 impl Wall {
     /// Opens and compiles everything that the child will need.
     ///
     /// # Errors
     /// [`WallError`] where the policy cannot be enforced exactly as written.
-    pub fn build(_policy: &Policy, _places: &Places) -> Result<Self, WallError> {
-        todo!()
+    pub fn build(policy: &Policy, places: &Places) -> Result<Self, WallError> {
+        let abi = ruleset::require(policy)?;
+        let programs = seccomp::compile(policy)?;
+        let (rlimits, lowered) = rlimits::fit(policy)?;
+        let ruleset = ruleset::open(policy, places, abi)?;
+        let instructions: usize = programs.iter().map(|program| program.instructions.len()).sum();
+        let mut notes = ruleset.notes;
+        notes.push(format!(
+            "seccomp {} rules and {} socket kinds, {} programs, {instructions} instructions",
+            policy.syscalls.len(),
+            policy.sockets.allow.len(),
+            programs.len()
+        ));
+        notes.extend(lowered);
+        Ok(Self { id: WallId::next(), ruleset: ruleset.fd, programs, rlimits, notes })
     }
 
     /// A wall of given parts, for what a policy file cannot say (a fixed wall of the kernel report or of a test).
     #[must_use]
     pub fn from_parts(ruleset: OwnedFd, programs: Vec<Program>, rlimits: Vec<Rlimit>) -> Self {
-        Self { id: WallId::next(), ruleset, programs, rlimits }
+        Self { id: WallId::next(), ruleset, programs, rlimits, notes: Vec::new() }
     }
 
     /// This wall's name towards the spawner.
@@ -117,7 +137,6 @@ impl Wall {
     /// The Landlock ruleset for `landlock_restrict_self(2)`; close-on-exec.
     #[must_use]
     pub fn ruleset_fd(&self) -> BorrowedFd<'_> {
-        use std::os::fd::AsFd;
         self.ruleset.as_fd()
     }
 
@@ -137,12 +156,6 @@ impl Wall {
     /// One line a mechanism, for `/v1/status`.
     #[must_use]
     pub fn summary(&self) -> Vec<String> {
-        todo!()
+        self.notes.clone()
     }
-}
-
-/// The environment that the policy gives an agent: what it passes on from this process, then what it sets.
-#[must_use]
-pub fn environment(_policy: &Policy, _places: &Places) -> Vec<(String, String)> {
-    todo!()
 }

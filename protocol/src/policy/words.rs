@@ -1,0 +1,184 @@
+//! The words that a policy file may use, each with what it means to the kernel.
+
+use serde::Deserialize;
+
+/// What may be done with files. Rights are independent: `write` does not contain `read`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Access {
+    /// Open files for reading, list directories.
+    Read,
+    /// Run files with execve(2).
+    Execute,
+    /// Open for writing, truncate, create, rename, link and delete; connect to sockets there.
+    Write,
+    /// ioctl(2) on device files.
+    Device,
+}
+
+/// What Landlock keeps within the session (landlock(7)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scope {
+    /// Signals to processes outside.
+    Signal,
+    /// Connections to abstract UNIX sockets that were made outside.
+    AbstractUnixSocket,
+}
+
+/// What a refused caller sees (errno(3)). The numbers are those of x86-64 and aarch64.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Errno {
+    /// Operation not permitted.
+    Eperm,
+    /// Permission denied.
+    Eacces,
+    /// Invalid argument.
+    Einval,
+    /// Function not implemented: the caller's library falls back to an older way.
+    Enosys,
+    /// Protocol not supported.
+    Eprotonosupport,
+    /// Operation not supported.
+    Eopnotsupp,
+    /// Address family not supported.
+    Eafnosupport,
+}
+
+// === impl Errno ===
+
+impl Errno {
+    /// The kernel's number.
+    #[must_use]
+    pub fn number(self) -> u16 {
+        match self {
+            Self::Eperm => 1,
+            Self::Eacces => 13,
+            Self::Einval => 22,
+            Self::Enosys => 38,
+            Self::Eprotonosupport => 93,
+            Self::Eopnotsupp => 95,
+            Self::Eafnosupport => 97,
+        }
+    }
+}
+
+/// How many bits of an argument the kernel looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Width {
+    /// `int`, `unsigned int`, `pid_t`: the upper half is ignored, as the kernel ignores it.
+    Bits32,
+    /// `unsigned long`, pointers.
+    Bits64,
+}
+
+/// A test of a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Comparison {
+    /// Equal.
+    Equal(u64),
+    /// Not equal.
+    NotEqual(u64),
+    /// Less, unsigned.
+    Less(u64),
+    /// Greater, unsigned.
+    Greater(u64),
+    /// Equal in the bits of `mask`.
+    MaskedEqual {
+        /// The bits compared.
+        mask: u64,
+        /// Their value.
+        value: u64,
+    },
+    /// At least one of these bits is set.
+    AnyBits(u64),
+}
+
+/// A socket's address family (address_families(7)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SocketFamily {
+    /// AF_UNIX.
+    Unix,
+    /// AF_INET.
+    Inet,
+    /// AF_INET6.
+    Inet6,
+    /// AF_NETLINK.
+    Netlink,
+    /// AF_ALG.
+    Alg,
+    /// AF_VSOCK.
+    Vsock,
+}
+
+// === impl SocketFamily ===
+
+impl SocketFamily {
+    /// The kernel's number.
+    #[must_use]
+    pub fn number(self) -> u32 {
+        match self {
+            Self::Unix => 1,
+            Self::Inet => 2,
+            Self::Inet6 => 10,
+            Self::Netlink => 16,
+            Self::Alg => 38,
+            Self::Vsock => 40,
+        }
+    }
+}
+
+/// A socket's type (socket(2)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SocketType {
+    /// SOCK_STREAM.
+    Stream,
+    /// SOCK_DGRAM.
+    Dgram,
+    /// SOCK_RAW.
+    Raw,
+    /// SOCK_SEQPACKET.
+    Seqpacket,
+}
+
+// === impl SocketType ===
+
+impl SocketType {
+    /// The kernel's number.
+    #[must_use]
+    pub fn number(self) -> u32 {
+        match self {
+            Self::Stream => 1,
+            Self::Dgram => 2,
+            Self::Raw => 3,
+            Self::Seqpacket => 5,
+        }
+    }
+}
+
+/// What setrlimit(2) limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Resource {
+    /// Address space, in bytes.
+    As,
+    /// Core dumps, in bytes.
+    Core,
+    /// CPU time, in seconds.
+    Cpu,
+    /// Data segment, in bytes.
+    Data,
+    /// Size of a file, in bytes.
+    Fsize,
+    /// Locked memory, in bytes.
+    Memlock,
+    /// Open descriptors.
+    Nofile,
+    /// Processes of the uid. Counts every process of the uid, other sessions' too: not a bound per session.
+    Nproc,
+    /// Stack, in bytes.
+    Stack,
+}

@@ -1,0 +1,140 @@
+//! Why a wall is not built.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why a wall is not built. [`WallError::Kernel`] and [`WallError::NoLandlock`] are the machine's fault, the rest the
+/// policy's or the profile's.
+#[derive(Debug, thiserror::Error)]
+pub enum WallError {
+    /// Landlock is not there at all.
+    #[error("landlock is not available: use Linux {} or later and add landlock to the lsm= boot parameter", release_of(*required))]
+    NoLandlock {
+        /// The ABI that the policy requires.
+        required: u32,
+        /// ENOSYS or EOPNOTSUPP.
+        #[source]
+        source: io::Error,
+    },
+    /// The kernel is older than the policy needs.
+    #[error(
+        "the policy requires landlock abi {required} and this kernel has {found}: use Linux {} or a policy that requires less",
+        release_of(*required)
+    )]
+    Kernel {
+        /// The ABI that the policy requires.
+        required: u32,
+        /// The kernel's.
+        found: u32,
+    },
+    /// A required path does not exist here.
+    #[error("policy line {line}: required path {} does not exist: create it, or set required = false", path.display())]
+    MissingPath {
+        /// The path.
+        path: PathBuf,
+        /// The rule's line.
+        line: usize,
+    },
+    /// A required placeholder stands for nothing here.
+    #[error(
+        "policy line {line}: required placeholder {placeholder} stands for nothing here: set it in the profile, or set required = false"
+    )]
+    MissingPlace {
+        /// The placeholder.
+        placeholder: String,
+        /// The rule's line.
+        line: usize,
+    },
+    /// A path could not be looked at.
+    #[error("cannot open {}: correct the path or its permissions", path.display())]
+    Path {
+        /// The path.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// A grant that contains, is, or lies within what no agent may have.
+    #[error(
+        "{} would grant {} (it is {}), and no agent may have {}: name a narrower path",
+        rule(*line), path.display(), real.display(), never.display()
+    )]
+    Never {
+        /// The path as the rule names it.
+        path: PathBuf,
+        /// What it resolves to, or the mount below it that is in the way.
+        real: PathBuf,
+        /// What must stay closed.
+        never: PathBuf,
+        /// The rule's line; `None`: not from the policy but from the caller's own list.
+        line: Option<usize>,
+    },
+    /// The mount table, which tells what a path really is, could not be read.
+    #[error("cannot read /proc/self/mountinfo: mount /proc before starting a worker")]
+    Mounts(#[source] io::Error),
+    /// The kernel refused the ruleset.
+    #[error("landlock refused {what}")]
+    Landlock {
+        /// What was being added.
+        what: String,
+        /// What the kernel said.
+        #[source]
+        source: landlock::RulesetError,
+    },
+    /// A name that is no system call.
+    #[error(
+        "policy line {line}: there is no system call \"{name}\": correct its name as in syscalls(2)"
+    )]
+    UnknownSyscall {
+        /// The name.
+        name: String,
+        /// The rule's line.
+        line: usize,
+    },
+    /// A condition with more alternatives than a filter can hold.
+    #[error(
+        "policy line {line}: the conditions have more than {limit} alternatives: use fewer bits in any-bits"
+    )]
+    TooManyAlternatives {
+        /// The rule's line.
+        line: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// The filter is longer than the kernel takes.
+    #[error("the system call rules do not fit a filter: remove some")]
+    Filter(#[from] seccompiler::BackendError),
+    /// This build does not know how to filter on this architecture.
+    #[error("system calls cannot be filtered on {0}: use x86_64 or aarch64")]
+    Architecture(&'static str),
+    /// The limits of this process could not be read.
+    #[error("cannot read resource limit {resource}")]
+    Rlimit {
+        /// Which.
+        resource: &'static str,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+fn rule(line: Option<usize>) -> String {
+    line.map_or_else(|| "the caller".to_owned(), |line| format!("policy line {line}"))
+}
+
+/// The first kernel release with an ABI (landlock(7)).
+fn release_of(abi: u32) -> &'static str {
+    match abi {
+        0 | 1 => "5.13",
+        2 => "5.19",
+        3 => "6.2",
+        4 => "6.7",
+        5 => "6.10",
+        6 => "6.12",
+        7 => "6.15",
+        8 => "7.0",
+        9 => "7.1",
+        10 => "7.2",
+        _ => "(none known to this build)",
+    }
+}

@@ -1,0 +1,100 @@
+//! Where a path really is: the file system and the path within it, whatever is mounted where (proc_pid_mountinfo(5)).
+//!
+//! Two names of one directory (a link, a bind mount) have the same [`Location`], and a directory lies below another
+//! exactly if its location does. Pure: the table and the mount id of a path are read by the caller.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+/// A path within a file system.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Location {
+    /// `major:minor`.
+    pub(super) device: Vec<u8>,
+    /// From the file system's own root.
+    pub(super) path: PathBuf,
+}
+
+// === impl Location ===
+
+impl Location {
+    /// One of the two contains the other, or both are the same.
+    pub(super) fn overlaps(&self, other: &Self) -> bool {
+        self.device == other.device
+            && (self.path.starts_with(&other.path) || other.path.starts_with(&self.path))
+    }
+}
+
+/// One line of mountinfo.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Mount {
+    id: u64,
+    point: PathBuf,
+    root: Location,
+}
+
+/// The mounts that this process sees.
+#[derive(Debug, Clone)]
+pub(super) struct Mounts(Vec<Mount>);
+
+// === impl Mounts ===
+
+impl Mounts {
+    /// Reads the text of `/proc/self/mountinfo`; lines that do not parse are left out.
+    pub(super) fn parse(mountinfo: &[u8]) -> Self {
+        Self(mountinfo.split(|byte| *byte == b'\n').filter_map(Mount::parse).collect())
+    }
+
+    /// The location of a path without links, on the mount `id`.
+    pub(super) fn location(&self, id: u64, real: &Path) -> Option<Location> {
+        let mount = self.0.iter().find(|mount| mount.id == id)?;
+        let below = real.strip_prefix(&mount.point).ok()?;
+        Some(Location { device: mount.root.device.clone(), path: mount.root.path.join(below) })
+    }
+
+    /// What is mounted below a directory: the mount points and what is to be seen there.
+    pub(super) fn below(&self, directory: &Path) -> impl Iterator<Item = (&Path, &Location)> {
+        self.0
+            .iter()
+            .filter(move |mount| mount.point.starts_with(directory) && mount.point != directory)
+            .map(|mount| (mount.point.as_path(), &mount.root))
+    }
+}
+
+impl Mount {
+    fn parse(line: &[u8]) -> Option<Self> {
+        let mut fields = line.split(|byte| *byte == b' ');
+        let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
+        let _parent = fields.next()?;
+        let device = fields.next()?.to_vec();
+        let path = unescape(fields.next()?);
+        let point = unescape(fields.next()?);
+        Some(Self { id, point, root: Location { device, path } })
+    }
+}
+
+/// Blank, tab, newline and backslash are written as three octal digits.
+fn unescape(field: &[u8]) -> PathBuf {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((first, after)) = rest.split_first() {
+        let digits = after.get(..3).filter(|_| *first == b'\\');
+        let octal =
+            digits.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
+        bytes.push(octal.unwrap_or(*first));
+        rest = if octal.is_some() { &after[3..] } else { after };
+    }
+    PathBuf::from(OsString::from_vec(bytes))
+}
+
+/// The `mnt_id` of `/proc/self/fdinfo/N`.
+pub(super) fn mount_id(fdinfo: &str) -> Option<u64> {
+    fdinfo.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim().parse().ok()
+}
+
+/// Whether a link in `/proc/self/fd` names something that has been deleted or is out of reach.
+pub(super) fn is_reachable(real: &Path) -> bool {
+    let name = real.as_os_str().as_bytes();
+    name.starts_with(b"/") && !name.ends_with(b" (deleted)")
+}

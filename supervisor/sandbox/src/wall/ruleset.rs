@@ -1,0 +1,237 @@
+//! The Landlock ruleset: opened and filled in the parent, enforced in the child (landlock(7)).
+//!
+//! Handles every right that the kernel and this build know, whether the policy grants it to anything or not: what is
+//! not granted is refused. What the policy requires and the kernel lacks is an error; what the kernel lacks beyond
+//! that is reported, and so is what it has and this build does not use.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use casemate_protocol::policy::{Access as Right, Policy, Port, Scope as Scoped};
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, NetPort, PathBeneath,
+    Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, Scope,
+};
+
+use super::grants::{self, Grant};
+use super::never::Never;
+use super::open::open_path;
+use super::{Places, WallError};
+
+/// The newest ABI whose file rights are used. ABI 10 adds UDP ports; datagram sockets are refused by seccomp instead.
+const NEWEST: ABI = ABI::V9;
+const NEWEST_NUMBER: u32 = 9;
+
+/// An opened ruleset and what is to be said about it.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) fd: OwnedFd,
+    pub(super) notes: Vec<String>,
+}
+
+/// The kernel's Landlock ABI.
+///
+/// # Errors
+/// `ENOSYS` where it was not built in, `EOPNOTSUPP` where it was not enabled at boot.
+pub fn landlock_abi() -> io::Result<u32> {
+    const VERSION: libc::c_uint = 1;
+    // SAFETY: with the version flag the call takes no attribute (null, size 0) and only returns a number.
+    let abi = unsafe {
+        libc::syscall(
+            libc::SYS_landlock_create_ruleset,
+            std::ptr::null::<libc::c_void>(),
+            0usize,
+            VERSION,
+        )
+    };
+    u32::try_from(abi).map_err(|_| io::Error::last_os_error())
+}
+
+/// The numbers of the errata that this kernel has fixed (landlock(7)), from 1.
+#[must_use]
+pub fn landlock_errata() -> Vec<u32> {
+    let bits = landlock::Erratum::current().bits();
+    (1..=32).filter(|number| bits & (1 << (number - 1)) != 0).collect()
+}
+
+/// What the policy requires, against what there is.
+pub(super) fn require(policy: &Policy) -> Result<u32, WallError> {
+    let required = policy.landlock_abi;
+    let found = landlock_abi().map_err(|source| WallError::NoLandlock { required, source })?;
+    if found < required {
+        return Err(WallError::Kernel { required, found });
+    }
+    Ok(found)
+}
+
+pub(super) fn open(policy: &Policy, places: &Places, abi: u32) -> Result<Opened, WallError> {
+    let mut created = create(policy).map_err(|source| refused("the ruleset", source))?;
+    let (grants, mut skipped) = grants::expand(policy, places)?;
+    let never = Never::resolve(&places.never)?;
+    let mut granted = 0_usize;
+    for grant in &grants {
+        if add_path(&mut created, grant, &never)? {
+            granted += 1;
+        } else {
+            skipped.push(format!("{} (missing)", grant.path.display()));
+        }
+    }
+    add_ports(&mut created, policy, places)?;
+    let fd = Option::<OwnedFd>::from(created).ok_or(WallError::NoLandlock {
+        required: policy.landlock_abi,
+        source: io::Error::from_raw_os_error(libc::EOPNOTSUPP),
+    })?;
+    Ok(Opened { fd, notes: notes(policy, abi, granted, &skipped) })
+}
+
+fn create(policy: &Policy) -> Result<RulesetCreated, RulesetError> {
+    let scopes = policy.scopes.iter().fold(BitFlags::EMPTY, |all, rule| {
+        all | match rule.kind {
+            Scoped::Signal => Scope::Signal,
+            Scoped::AbstractUnixSocket => Scope::AbstractUnixSocket,
+        }
+    });
+    let ruleset = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(NEWEST))?
+        .handle_access(AccessNet::from_all(ABI::V4))?;
+    // An empty set of scopes is an error to the crate.
+    if scopes.is_empty() { ruleset.create() } else { ruleset.scope(scopes)?.create() }
+}
+
+/// Binds one rule to what its path is now; `false` where an optional one is missing.
+fn add_path(created: &mut RulesetCreated, grant: &Grant, never: &Never) -> Result<bool, WallError> {
+    let path = || grant.path.clone();
+    let fd = match open_path(&grant.path) {
+        Ok(fd) => fd,
+        Err(error) if is_missing(&error) => {
+            return match (grant.required, grant.line) {
+                (false, _) => Ok(false),
+                (true, Some(line)) => Err(WallError::MissingPath { path: path(), line }),
+                (true, None) => Err(WallError::Path { path: path(), source: error }),
+            };
+        }
+        Err(source) => return Err(WallError::Path { path: path(), source }),
+    };
+    // Checked on the descriptor that the rule is bound to, so nothing can be exchanged in between.
+    never.check(grant, fd.as_fd())?;
+    let metadata = nix::sys::stat::fstat(&fd)
+        .map_err(|e| WallError::Path { path: path(), source: e.into() })?;
+    let is_directory = metadata.st_mode & libc::S_IFMT == libc::S_IFDIR;
+    let rights = rights(&grant.access, is_directory);
+    created
+        .add_rule(PathBeneath::new(fd, rights))
+        .map_err(|source| refused(&grant.path.display().to_string(), source))?;
+    Ok(true)
+}
+
+fn is_missing(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR | libc::ENXIO | libc::ENODEV))
+}
+
+/// The kernel refuses a directory's rights on a file.
+fn rights(access: &[Right], is_directory: bool) -> BitFlags<AccessFs> {
+    let all = access.iter().fold(BitFlags::EMPTY, |all, right| all | right_bits(*right));
+    if is_directory { all } else { all & AccessFs::from_file(NEWEST) }
+}
+
+/// Device nodes are never made: with them a writable directory would be a way to every device.
+fn right_bits(right: Right) -> BitFlags<AccessFs> {
+    match right {
+        Right::Read => AccessFs::ReadFile | AccessFs::ReadDir,
+        Right::Execute => AccessFs::Execute.into(),
+        Right::Write => {
+            AccessFs::WriteFile
+                | AccessFs::Truncate
+                | AccessFs::RemoveFile
+                | AccessFs::RemoveDir
+                | AccessFs::MakeReg
+                | AccessFs::MakeDir
+                | AccessFs::MakeSym
+                | AccessFs::MakeFifo
+                | AccessFs::MakeSock
+                | AccessFs::Refer
+                | AccessFs::ResolveUnix
+        }
+        Right::Device => AccessFs::IoctlDev.into(),
+    }
+}
+
+fn add_ports(
+    created: &mut RulesetCreated,
+    policy: &Policy,
+    places: &Places,
+) -> Result<(), WallError> {
+    for rule in &policy.tcp {
+        for (ports, access) in
+            [(&rule.connect, AccessNet::ConnectTcp), (&rule.bind, AccessNet::BindTcp)]
+        {
+            for port in ports.iter().flat_map(|port| numbers(*port, places)) {
+                created
+                    .add_rule(NetPort::new(port, access))
+                    .map_err(|source| refused(&format!("tcp port {port}"), source))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn numbers(port: Port, places: &Places) -> Vec<u16> {
+    match port {
+        Port::Number(number) => vec![number],
+        Port::Own => places.ports.iter().collect(),
+        Port::Connect => places.connect.clone(),
+    }
+}
+
+fn refused(what: &str, source: RulesetError) -> WallError {
+    WallError::Landlock { what: what.to_owned(), source }
+}
+
+fn notes(policy: &Policy, abi: u32, granted: usize, skipped: &[String]) -> Vec<String> {
+    let errata = landlock_errata();
+    let errata: Vec<_> = errata.iter().map(u32::to_string).collect();
+    let errata = if errata.is_empty() { "none".to_owned() } else { errata.join(" ") };
+    let mut notes = vec![format!(
+        "landlock abi {abi} (required {}), errata fixed {errata}, {granted} paths, {} scopes",
+        policy.landlock_abi,
+        policy.scopes.len()
+    )];
+    for (since, what) in [(5, "ioctl on device files"), (9, "connections to pathname unix sockets")]
+    {
+        if abi < since {
+            notes.push(format!("landlock abi {abi} does not restrict {what} (abi {since} does)"));
+        }
+    }
+    if abi > NEWEST_NUMBER {
+        notes.push(format!(
+            "landlock abi {abi} offers more than the abi {NEWEST_NUMBER} that is used"
+        ));
+    }
+    if !skipped.is_empty() {
+        notes.push(format!("landlock skipped {}", skipped.join(", ")));
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_gets_no_directory_rights() {
+        let all = [Right::Read, Right::Execute, Right::Write, Right::Device];
+        let on_file = rights(&all, false);
+        assert_eq!(on_file & !AccessFs::from_file(NEWEST), BitFlags::EMPTY);
+        assert!(on_file.contains(AccessFs::ReadFile) && on_file.contains(AccessFs::WriteFile));
+        assert!(rights(&all, true).contains(AccessFs::MakeDir));
+    }
+
+    #[test]
+    fn no_right_makes_device_nodes() {
+        let all = rights(&[Right::Read, Right::Execute, Right::Write, Right::Device], true);
+        assert!(!all.contains(AccessFs::MakeChar) && !all.contains(AccessFs::MakeBlock));
+        // Everything else that exists can be granted by some word.
+        assert_eq!(all | AccessFs::MakeChar | AccessFs::MakeBlock, AccessFs::from_all(NEWEST));
+    }
+}
