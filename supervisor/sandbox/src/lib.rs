@@ -4,6 +4,8 @@
 //! The only crate with `unsafe`. It decides nothing: what to allow comes from a policy, what to start from the caller.
 
 pub mod reap;
+pub mod shield;
+mod single;
 pub mod spawner;
 pub mod wall;
 

@@ -1,24 +1,67 @@
-//! Starts and ends the processes of sessions, from a process of its own.
+//! Starts and ends the processes of sessions, from a small process of its own.
+//!
+//! Forking a supervisor whose heap has grown is dear, and `kill(-1)` from it would end everything. So a process forked
+//! off at the very start does both: a thread for each session enters a Landlock signal scope ([`scope`]), starts the
+//! session's processes inside it by vfork ([`child`]), and ends exactly those.
+//!
+//! This module is the supervisor's side. A started process is the *supervisor's* child: it alone waits for it. The session's
+//! thread lives as long as its [`SessionSpawner`]; dropping that, or dying, ends the session's processes.
+
+mod channel;
+mod child;
 mod command;
+mod process;
+mod scope;
+mod session;
+mod stack;
+mod wire;
+
+use std::collections::VecDeque;
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use nix::errno::Errno;
+use nix::unistd::ForkResult;
 
 pub use command::{Command, ProbeAnswer, SpawnError, Step};
 
-use std::io;
-use std::path::PathBuf;
-
-use crate::Wall;
+use crate::single::require_single_thread;
+use crate::wall::{Wall, WallId};
+use wire::{Header, Kind, Reply, SpawnBody};
 
 /// Handle of the spawner process. Start it before any thread and any runtime.
 #[derive(Debug)]
-pub struct Spawner {}
+pub struct Spawner {
+    pid: i32,
+    control: UnixStream,
+}
 
 impl Spawner {
     /// Forks the spawner process.
     ///
     /// # Errors
-    /// The fork's; `EBUSY` where this process has threads already.
+    /// fork(2)'s; `EBUSY` where this process has threads already; `EPIPE` where the new process could not set itself up.
     pub fn start() -> io::Result<Self> {
-        todo!()
+        require_single_thread()?;
+        let (control, theirs) = UnixStream::pair()?;
+        // SAFETY: this process has one thread, so the child's copy of every lock is free and it may run any code.
+        match unsafe { nix::unistd::fork() }? {
+            ForkResult::Child => {
+                let code = process::run(OwnedFd::from(theirs));
+                // SAFETY: leaves without the supervisor's atexit handlers and buffers, which are not this process's.
+                unsafe { libc::_exit(code) }
+            }
+            ForkResult::Parent { child } => {
+                drop(theirs);
+                channel::read_exact(&control, &mut [0])?;
+                Ok(Self { pid: child.as_raw(), control })
+            }
+        }
     }
 
     /// A thread in an outer signal-scope domain of its own.
@@ -26,42 +69,154 @@ impl Spawner {
     /// # Errors
     /// [`Step::SignalScope`] where the kernel has no Landlock signal scope (ABI 6, Linux 6.12).
     pub fn session(&self) -> Result<SessionSpawner, SpawnError> {
-        todo!()
+        let (socket, theirs) =
+            UnixStream::pair().map_err(|source| SpawnError { step: Step::Spawner, source })?;
+        channel::send(&self.control, &[0], &[], &[theirs.as_fd()]).map_err(lost)?;
+        drop(theirs);
+        read_reply(&socket)?;
+        Ok(SessionSpawner { client: Mutex::new(Client { socket, known: VecDeque::new() }) })
     }
 
     /// The spawner's process id, so that the reaper's owner knows its end from a session's.
     #[must_use]
     pub fn pid(&self) -> i32 {
-        todo!()
+        self.pid
     }
 }
 
-/// Starts and ends the processes of one session. Calls block for about a millisecond.
+/// Starts and ends the processes of one session. Calls block for about a millisecond. Dropping it ends the session's
+/// processes.
 #[derive(Debug)]
-pub struct SessionSpawner {}
+pub struct SessionSpawner {
+    client: Mutex<Client>,
+}
+
+/// One request at a time; `known` mirrors the walls that the thread keeps.
+#[derive(Debug)]
+struct Client {
+    socket: UnixStream,
+    known: VecDeque<WallId>,
+}
 
 impl SessionSpawner {
     /// Starts a command behind a wall; its parent is the caller's process, which alone waits for it.
     ///
+    /// The process may have ended, and been reaped by another thread, before this returns. One that failed here is
+    /// reaped as a child of unknown pid with code 127.
+    ///
     /// # Errors
-    /// The step that failed and its errno.
-    pub fn spawn(&self, _command: Command, _wall: &Wall) -> Result<i32, SpawnError> {
-        todo!()
+    /// The step that failed and its errno: [`Step::Exec`] with `ENOENT` where there is no such program.
+    pub fn spawn(&self, command: Command, wall: &Wall) -> Result<i32, SpawnError> {
+        let program = c_path(&command.program)?;
+        let cwd = c_path(&command.cwd)?;
+        let body = wire::encode_spawn(&SpawnBody {
+            program: &program,
+            cwd: &cwd,
+            argv: command.argv.iter().map(CString::as_c_str).collect(),
+            env: command.env.iter().map(CString::as_c_str).collect(),
+        });
+        let stdio = [command.stdin.as_fd(), command.stdout.as_fd(), command.stderr.as_fd()];
+        let (reply, _) = self.locked(|client| client.behind(wall, Kind::Spawn, &body, &stdio))?;
+        Ok(reply.pid)
     }
 
     /// Tries to open each path (reading, then writing) behind the wall; the errno of each try, 0 where it opened.
     ///
+    /// The probing process is reaped as a child of unknown pid with code 0.
+    ///
     /// # Errors
     /// The step that failed and its errno.
-    pub fn probe(&self, _paths: &[PathBuf], _wall: &Wall) -> Result<Vec<ProbeAnswer>, SpawnError> {
-        todo!()
+    pub fn probe(&self, paths: &[PathBuf], wall: &Wall) -> Result<Vec<ProbeAnswer>, SpawnError> {
+        let texts = paths.iter().map(|path| c_path(path)).collect::<Result<Vec<_>, _>>()?;
+        let texts: Vec<&CStr> = texts.iter().map(CString::as_c_str).collect();
+        let body = wire::encode_probe(&texts);
+        let (_, numbers) = self.locked(|client| client.behind(wall, Kind::Probe, &body, &[]))?;
+        let answers = paths.iter().zip(numbers.chunks_exact(2)).map(|(path, pair)| ProbeAnswer {
+            path: path.clone(),
+            read_errno: pair[0],
+            write_errno: pair[1],
+        });
+        Ok(answers.collect())
     }
 
-    /// SIGKILL to every process of the session, daemons included, and to nothing else.
+    /// SIGKILL to every process of the session, daemons included, and to nothing else. They end soon after; the
+    /// supervisor reaps them.
     ///
     /// # Errors
     /// The spawner is gone.
     pub fn kill_all(&self) -> Result<(), SpawnError> {
-        todo!()
+        self.locked(|client| client.call(Kind::KillAll, WallId(0), &[], &[])).map(|_| ())
     }
+
+    fn locked<T>(
+        &self,
+        request: impl FnOnce(&mut Client) -> Result<T, SpawnError>,
+    ) -> Result<T, SpawnError> {
+        // A panic elsewhere cannot leave half a request: requests do not panic.
+        request(&mut self.client.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Client {
+    /// A request that needs a wall, handed over first where the thread does not have it.
+    fn behind(
+        &mut self,
+        wall: &Wall,
+        kind: Kind,
+        body: &[u8],
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<(Reply, Vec<i32>), SpawnError> {
+        if !self.known.contains(&wall.id()) {
+            let programs: Vec<_> =
+                wall.programs().iter().map(crate::Program::instructions).collect();
+            let parts = wire::encode_wall(&programs, wall.rlimits());
+            self.call(Kind::Wall, wall.id(), &parts, &[wall.ruleset_fd()])?;
+            if self.known.len() == wire::MAX_WALLS {
+                self.known.pop_front();
+            }
+            self.known.push_back(wall.id());
+        }
+        self.call(kind, wall.id(), body, fds)
+    }
+
+    fn call(
+        &mut self,
+        kind: Kind,
+        wall: WallId,
+        body: &[u8],
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<(Reply, Vec<i32>), SpawnError> {
+        let length = u32::try_from(body.len())
+            .ok()
+            .filter(|_| body.len() <= wire::MAX_BODY)
+            .ok_or(SpawnError::new(Step::Request, libc::E2BIG))?;
+        let head = Header { kind, length, wall }.encode();
+        channel::send(&self.socket, &head, body, fds).map_err(lost)?;
+        read_reply(&self.socket)
+    }
+}
+
+fn read_reply(socket: &UnixStream) -> Result<(Reply, Vec<i32>), SpawnError> {
+    let mut head = [0; wire::REPLY];
+    channel::read_exact(socket, &mut head).map_err(lost)?;
+    let reply = Reply::decode(&head).ok_or(SpawnError::new(Step::Spawner, libc::EBADMSG))?;
+    if reply.step != 0 {
+        return Err(SpawnError::new(Step::from_wire(reply.step), reply.errno));
+    }
+    let mut numbers = Vec::new();
+    for _ in 0..reply.extra {
+        let mut bytes = [0; size_of::<i32>()];
+        channel::read_exact(socket, &mut bytes).map_err(lost)?;
+        numbers.push(i32::from_ne_bytes(bytes));
+    }
+    Ok((reply, numbers))
+}
+
+fn lost(errno: Errno) -> SpawnError {
+    SpawnError::new(Step::Spawner, errno as i32)
+}
+
+fn c_path(path: &Path) -> Result<CString, SpawnError> {
+    CString::new(path.as_os_str().as_bytes())
+        .map_err(|_| SpawnError::new(Step::Request, libc::EINVAL))
 }

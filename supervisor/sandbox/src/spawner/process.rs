@@ -1,0 +1,141 @@
+//! The spawner process: forked from the supervisor before it has grown, a thread for each session.
+//!
+//! It holds its control socket and /dev/null, nothing of the supervisor's: no key, no lock, no listener. It lives until
+//! the control socket's other end is closed and the last session has ended.
+
+use std::os::fd::{FromRawFd as _, IntoRawFd as _, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::thread::{Builder, JoinHandle};
+
+use nix::errno::Errno;
+use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
+
+use super::channel;
+use super::command::Step;
+use super::session;
+use super::wire::Reply;
+
+/// Where the control socket is put: the first number after the standard ones.
+const CONTROL: RawFd = 3;
+
+/// Enough for a session's loop in an unoptimised build; the request buffer is on the heap.
+const THREAD_STACK: usize = 256 << 10;
+
+/// Takes over the forked process. Returns its exit code when all is over.
+pub(super) fn run(control: OwnedFd) -> i32 {
+    match prepare(control) {
+        Ok(control) => {
+            serve(&control);
+            0
+        }
+        // The supervisor reads the errno off the control socket's end, and the code off the reaped child.
+        Err(_) => 1,
+    }
+}
+
+/// Sheds what came along with the fork.
+fn prepare(control: OwnedFd) -> Result<UnixStream, Errno> {
+    nix::sys::prctl::set_dumpable(false)?;
+    nix::sys::prctl::set_no_new_privs()?;
+    // Whatever the supervisor still holds, no agent is born with it.
+    crate::shield::drop_capabilities().map_err(|_| Errno::EPERM)?;
+    nix::sys::prctl::set_name(c"casemate-spawn")?;
+    // Its group may get the terminal's signals; ours are blocked, and its children have sessions of their own.
+    nix::unistd::setsid()?;
+    quiet_signals()?;
+    let control = place_descriptors(control)?;
+    // One byte: everything above worked.
+    channel::send(&control, &[0], &[], &[])?;
+    Ok(control)
+}
+
+/// All signals at their defaults and blocked, for this thread and all that it starts. What a child then inherits is what a
+/// program expects, and no handler of the supervisor's ever runs here.
+fn quiet_signals() -> Result<(), Errno> {
+    pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), None)?;
+    // `struct sigaction` as the kernel takes it: handler, flags, restorer, mask, each a word. All zero is SIG_DFL.
+    let default = [0_u64; 4];
+    for number in 1..=64 {
+        // By system call: the C library refuses 32 and 33, which it keeps for itself, and a caller may have ignored them.
+        // SAFETY: the kernel reads one action of the given mask size. SIG_DFL is no handler, so no code is installed. KILL
+        // and STOP are refused with EINVAL, and are at their defaults.
+        unsafe {
+            libc::syscall(
+                libc::SYS_rt_sigaction,
+                number,
+                default.as_ptr(),
+                std::ptr::null_mut::<u64>(),
+                size_of::<u64>(),
+            )
+        };
+    }
+    Ok(())
+}
+
+/// /dev/null at 0, 1, 2, the control socket at 3, nothing else. Occupying the standard numbers keeps received descriptors above them.
+fn place_descriptors(control: OwnedFd) -> Result<UnixStream, Errno> {
+    let control = control.into_raw_fd();
+    if control != CONTROL {
+        // SAFETY: plain numbers. Whatever the supervisor had at 3 is only this process's copy, of which no value here
+        // is dropped: the process leaves by _exit.
+        Errno::result(unsafe { libc::dup3(control, CONTROL, libc::O_CLOEXEC) })?;
+    }
+    let null = nix::fcntl::open(
+        "/dev/null",
+        nix::fcntl::OFlag::O_RDWR | nix::fcntl::OFlag::O_CLOEXEC,
+        nix::sys::stat::Mode::empty(),
+    )?
+    .into_raw_fd();
+    for target in 0..CONTROL {
+        // SAFETY: as above.
+        Errno::result(unsafe { libc::dup2(null, target) })?;
+    }
+    // SAFETY: plain numbers; closes this process's copies of everything else, /dev/null's first one included.
+    let closed = unsafe { libc::syscall(libc::SYS_close_range, CONTROL + 1, u32::MAX, 0u32) };
+    Errno::result(closed)?;
+    // SAFETY: the descriptor was put there above and belongs to nobody else.
+    Ok(unsafe { UnixStream::from_raw_fd(CONTROL) })
+}
+
+/// Takes a session's socket with each byte, and gives it to a thread.
+fn serve(control: &UnixStream) {
+    let mut sessions: Vec<JoinHandle<()>> = Vec::new();
+    let mut byte = [0];
+    loop {
+        let mut sockets = Vec::new();
+        match channel::receive(control, &mut byte, &mut sockets) {
+            Ok(0) | Err(_) => break,
+            Ok(_) => {}
+        }
+        sessions.retain(|session| !session.is_finished());
+        for socket in sockets {
+            if let Some(session) = start(UnixStream::from(socket)) {
+                sessions.push(session);
+            }
+        }
+    }
+    for session in sessions {
+        // A thread that panicked has lost its session already; the others still have theirs to end.
+        let _ = session.join();
+    }
+}
+
+fn start(socket: UnixStream) -> Option<JoinHandle<()>> {
+    let refusal = socket.try_clone();
+    let thread = Builder::new()
+        .name("session".to_owned())
+        .stack_size(THREAD_STACK)
+        .spawn(move || session::serve(&socket));
+    match thread {
+        Ok(thread) => Some(thread),
+        Err(error) => {
+            if let Ok(socket) = refusal {
+                let errno = error.raw_os_error().unwrap_or(libc::EAGAIN);
+                let reply = Reply { step: Step::Clone as i32, errno, ..Reply::default() };
+                // A supervisor that is gone needs no refusal.
+                let _ = channel::send(&socket, &reply.encode(), &[], &[]);
+            }
+            None
+        }
+    }
+}

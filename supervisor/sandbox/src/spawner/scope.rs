@@ -1,0 +1,84 @@
+//! The outer domain of a session: a Landlock layer that handles no file and no port, and scopes signals.
+//!
+//! Every process of the session is born inside it. Landlock lets a process signal its own domain and those nested in
+//! it, so for a thread in it `kill(-1)` means "everybody in my session" (landlock(7), scope flags; Linux 6.12).
+
+use std::marker::PhantomData;
+
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, getppid};
+
+/// `LANDLOCK_SCOPE_SIGNAL` of linux/landlock.h.
+const SCOPE_SIGNAL: u64 = 1 << 1;
+
+/// `struct landlock_ruleset_attr` as of ABI 6.
+#[repr(C)]
+struct RulesetAttr {
+    handled_access_fs: u64,
+    handled_access_net: u64,
+    scoped: u64,
+}
+
+/// Proof that the calling thread is in a signal scope. `kill(-1)` without one would end every process of the user, so
+/// the call exists only as this type's method. Landlock restricts a thread, not a process: the proof stays in its thread.
+#[derive(Debug)]
+pub(super) struct SignalScope {
+    /// Outside the scope by construction: the process that started the spawner.
+    outsider: Pid,
+    not_send: PhantomData<*const ()>,
+}
+
+impl SignalScope {
+    /// Puts the calling thread into a new domain, for good. Needs `no_new_privs`.
+    pub(super) fn enter() -> Result<Self, Errno> {
+        let attr =
+            RulesetAttr { handled_access_fs: 0, handled_access_net: 0, scoped: SCOPE_SIGNAL };
+        // SAFETY: `attr` is a live, initialised structure of exactly the length that is passed; the kernel only reads.
+        let ruleset = unsafe {
+            libc::syscall(
+                libc::SYS_landlock_create_ruleset,
+                &raw const attr,
+                size_of::<RulesetAttr>(),
+                0u32,
+            )
+        };
+        let ruleset = Errno::result(ruleset)?;
+        // SAFETY: both arguments are plain numbers.
+        let entered = unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset, 0u32) };
+        let entered = Errno::result(entered);
+        // SAFETY: `close` takes a number, and this one is the descriptor made above, which nobody else holds.
+        unsafe { libc::syscall(libc::SYS_close, ruleset) };
+        entered?;
+        let scope = Self { outsider: getppid(), not_send: PhantomData };
+        scope.verify()?;
+        Ok(scope)
+    }
+
+    /// The kernel's own word that the scope holds: signalling the supervisor, same user or not, must be refused.
+    fn verify(&self) -> Result<(), Errno> {
+        match kill(self.outsider, None) {
+            Err(Errno::EPERM) => Ok(()),
+            // The supervisor has died in between: nothing can be proved, and nothing may be risked.
+            Err(other) => Err(other),
+            Ok(()) => Err(Errno::EOPNOTSUPP),
+        }
+    }
+
+    /// SIGKILL to every process of the session.
+    ///
+    /// One pass leaves nobody: the kernel sends under the task list's lock, and a fork that takes that lock later sees
+    /// the parent's pending SIGKILL and fails (`copy_process` in kernel/fork.c). The dead stay in the list until the
+    /// supervisor reaps them, so there is no waiting for ESRCH here; a second pass costs a microsecond and covers
+    /// kernels that were changed in this place.
+    pub(super) fn kill_all(&self) -> Result<(), Errno> {
+        for _ in 0..2 {
+            match kill(Pid::from_raw(-1), Signal::SIGKILL) {
+                // EPERM: everybody else is out of reach. ESRCH: there is nobody else.
+                Ok(()) | Err(Errno::EPERM | Errno::ESRCH) => {}
+                Err(other) => return Err(other),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,232 @@
+//! The words between a session's two ends, as bytes. Pure: bytes in, values out.
+//!
+//! Both ends are the same binary, so numbers are in native order. A request is one [`Header`], then `length` bytes of
+//! body; descriptors travel with the header. There is one request at a time, and one [`Reply`] to each. The supervisor
+//! trusts the spawner and the other way round; a malformed message is a bug and ends the session's thread.
+
+use std::ffi::CStr;
+
+use crate::wall::{Rlimit, WallId};
+
+/// Above the kernel's own limit on arguments and environment together (execve(2): 6 MiB on a default stack).
+pub(super) const MAX_BODY: usize = 8 << 20;
+/// A session's thread keeps this many walls; both ends forget the oldest first.
+pub(super) const MAX_WALLS: usize = 8;
+/// Length of a header.
+pub(super) const HEADER: usize = 16;
+/// Length of a reply before its extra numbers.
+pub(super) const REPLY: usize = 16;
+
+/// What is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub(super) enum Kind {
+    /// Keep this wall. One descriptor: the ruleset.
+    Wall = 1,
+    /// Start a command behind a kept wall. Three descriptors.
+    Spawn,
+    /// Try to open paths behind a kept wall.
+    Probe,
+    /// End every process of the session.
+    KillAll,
+}
+
+/// The head of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) kind: Kind,
+    pub(super) length: u32,
+    pub(super) wall: WallId,
+}
+
+impl Header {
+    pub(super) fn encode(self) -> [u8; HEADER] {
+        let mut bytes = [0; HEADER];
+        bytes[..4].copy_from_slice(&(self.kind as u32).to_ne_bytes());
+        bytes[4..8].copy_from_slice(&self.length.to_ne_bytes());
+        bytes[8..].copy_from_slice(&self.wall.0.to_ne_bytes());
+        bytes
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut reader = Reader(bytes);
+        let kind = match reader.u32()? {
+            1 => Kind::Wall,
+            2 => Kind::Spawn,
+            3 => Kind::Probe,
+            4 => Kind::KillAll,
+            _ => return None,
+        };
+        Some(Self { kind, length: reader.u32()?, wall: WallId(reader.u64()?) })
+    }
+}
+
+/// The head of an answer: `step` is 0 for success, else a [`super::Step`]'s number; `extra` counts the `i32` that follow.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Reply {
+    pub(super) step: i32,
+    pub(super) errno: i32,
+    pub(super) pid: i32,
+    pub(super) extra: u32,
+}
+
+impl Reply {
+    pub(super) fn encode(self) -> [u8; REPLY] {
+        let mut bytes = [0; REPLY];
+        bytes[..4].copy_from_slice(&self.step.to_ne_bytes());
+        bytes[4..8].copy_from_slice(&self.errno.to_ne_bytes());
+        bytes[8..12].copy_from_slice(&self.pid.to_ne_bytes());
+        bytes[12..].copy_from_slice(&self.extra.to_ne_bytes());
+        bytes
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut reader = Reader(bytes);
+        Some(Self {
+            step: reader.i32()?,
+            errno: reader.i32()?,
+            pid: reader.i32()?,
+            extra: reader.u32()?,
+        })
+    }
+}
+
+/// A wall's filters and limits; the ruleset is a descriptor beside it.
+#[derive(Debug)]
+pub(super) struct WallBody {
+    pub(super) programs: Vec<Vec<libc::sock_filter>>,
+    pub(super) rlimits: Vec<Rlimit>,
+}
+
+pub(super) fn encode_wall(programs: &[&[libc::sock_filter]], rlimits: &[Rlimit]) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_len(&mut out, rlimits.len());
+    for limit in rlimits {
+        out.extend(limit.resource.to_ne_bytes());
+        out.extend(limit.soft.to_ne_bytes());
+        out.extend(limit.hard.to_ne_bytes());
+    }
+    put_len(&mut out, programs.len());
+    for program in programs {
+        put_len(&mut out, program.len());
+        for instruction in *program {
+            out.extend(instruction.code.to_ne_bytes());
+            out.extend([instruction.jt, instruction.jf]);
+            out.extend(instruction.k.to_ne_bytes());
+        }
+    }
+    out
+}
+
+pub(super) fn decode_wall(body: &[u8]) -> Option<WallBody> {
+    let mut reader = Reader(body);
+    let mut rlimits = Vec::new();
+    for _ in 0..reader.u32()? {
+        // Four bytes whatever the C library calls the type: unsigned in glibc, int in musl.
+        let resource = libc::__rlimit_resource_t::from_ne_bytes(reader.array()?);
+        rlimits.push(Rlimit { resource, soft: reader.u64()?, hard: reader.u64()? });
+    }
+    let mut programs = Vec::new();
+    for _ in 0..reader.u32()? {
+        let mut program = Vec::new();
+        for _ in 0..reader.u32()? {
+            program.push(libc::sock_filter {
+                code: u16::from_ne_bytes(reader.array()?),
+                jt: reader.array::<1>()?[0],
+                jf: reader.array::<1>()?[0],
+                k: reader.u32()?,
+            });
+        }
+        programs.push(program);
+    }
+    Some(WallBody { programs, rlimits })
+}
+
+/// A command as it is passed to execve(2): borrowed from the request's body.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct SpawnBody<'a> {
+    pub(super) program: &'a CStr,
+    pub(super) cwd: &'a CStr,
+    pub(super) argv: Vec<&'a CStr>,
+    pub(super) env: Vec<&'a CStr>,
+}
+
+pub(super) fn encode_spawn(body: &SpawnBody<'_>) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_len(&mut out, body.argv.len());
+    put_len(&mut out, body.env.len());
+    out.extend(body.program.to_bytes_with_nul());
+    out.extend(body.cwd.to_bytes_with_nul());
+    for text in body.argv.iter().chain(&body.env) {
+        out.extend(text.to_bytes_with_nul());
+    }
+    out
+}
+
+pub(super) fn decode_spawn(body: &[u8]) -> Option<SpawnBody<'_>> {
+    let mut reader = Reader(body);
+    let argc = reader.u32()?;
+    let envc = reader.u32()?;
+    let program = reader.text()?;
+    let cwd = reader.text()?;
+    let argv = reader.texts(argc)?;
+    let env = reader.texts(envc)?;
+    Some(SpawnBody { program, cwd, argv, env })
+}
+
+pub(super) fn encode_probe(paths: &[&CStr]) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_len(&mut out, paths.len());
+    for path in paths {
+        out.extend(path.to_bytes_with_nul());
+    }
+    out
+}
+
+pub(super) fn decode_probe(body: &[u8]) -> Option<Vec<&CStr>> {
+    let mut reader = Reader(body);
+    let count = reader.u32()?;
+    reader.texts(count)
+}
+
+/// Lengths above `u32` would need a body above [`MAX_BODY`], which is refused before it is sent.
+fn put_len(out: &mut Vec<u8>, length: usize) {
+    out.extend(u32::try_from(length).unwrap_or(u32::MAX).to_ne_bytes());
+}
+
+/// Takes values off the front of a body.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (head, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*head)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_ne_bytes)
+    }
+
+    fn i32(&mut self) -> Option<i32> {
+        self.array().map(i32::from_ne_bytes)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_ne_bytes)
+    }
+
+    fn text(&mut self) -> Option<&'a CStr> {
+        let text = CStr::from_bytes_until_nul(self.0).ok()?;
+        self.0 = &self.0[text.to_bytes_with_nul().len()..];
+        Some(text)
+    }
+
+    fn texts(&mut self, count: u32) -> Option<Vec<&'a CStr>> {
+        let mut texts = Vec::new();
+        for _ in 0..count {
+            texts.push(self.text()?);
+        }
+        Some(texts)
+    }
+}
