@@ -66,6 +66,8 @@ pub mod rpc {
     pub const INTERNAL: i64 = -32603;
     /// ACP: resource not found (an unknown session).
     pub const NOT_FOUND: i64 = -32002;
+    /// LSP and ACP: the request was cancelled by `$/cancel_request`.
+    pub const CANCELLED: i64 = -32800;
     /// casemate: the worker is lost or could not be started; `data.casemate` says why.
     pub const WORKER: i64 = -32050;
 }

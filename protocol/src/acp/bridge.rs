@@ -1,1 +1,0 @@
-//! The role of `casemate acp`.

@@ -1,0 +1,350 @@
+//! Lines from the host.
+
+use std::borrow::Cow;
+
+use crate::acp::bridge::session::{Kind, Session, State, Waiting};
+use crate::acp::bridge::{Action, Bridge, Handshake, Want, edit, handshake, message, wall};
+use crate::acp::frame::{self, Frame, FrameError};
+use crate::codes::rpc;
+use crate::ids::SessionId;
+
+/// Host lines that are kept while `initialize` is not answered; a host sends none.
+const EARLY: usize = 64;
+
+impl Bridge {
+    pub(super) fn host_line(&mut self, line: &[u8], out: &mut Vec<Action>) {
+        let line = line.trim_ascii();
+        if line.is_empty() {
+            return;
+        }
+        let frame = match Frame::parse(line) {
+            Ok(frame) => frame,
+            Err(error) => {
+                // Batches are JSON; both SDKs refuse them as requests, not as text.
+                let code = match error {
+                    FrameError::NotJson(_) if line[0] != b'[' => rpc::PARSE,
+                    _ => rpc::INVALID_REQUEST,
+                };
+                out.push(Action::ToHost(message::error("null", code, &error.to_string())));
+                return;
+            }
+        };
+        match frame.kind() {
+            frame::Kind::Request => self.host_request(&frame, out),
+            frame::Kind::Notification => self.host_notification(&frame, out),
+            frame::Kind::Response => self.host_response(&frame, out),
+        }
+    }
+
+    pub(super) fn host_overlong(&mut self, out: &mut Vec<Action>) {
+        let text = format!("a line is longer than {} bytes", frame::MAX_LINE);
+        out.push(Action::ToHost(message::error("null", rpc::INVALID_REQUEST, &text)));
+    }
+
+    pub(super) fn host_ended(&mut self, out: &mut Vec<Action>) {
+        self.ended = true;
+        for session in self.sessions.values_mut() {
+            // An attempt that is still open is judged when its session is known.
+            if session.is_attaching() {
+                continue;
+            }
+            if let Some(link) = session.link() {
+                out.push(Action::Detach(link));
+            }
+            session.state = State::Detached;
+            if let (true, false, Some(id)) = (session.created, session.used, &session.id) {
+                out.push(Action::Discard(id.clone()));
+            }
+        }
+    }
+
+    fn host_request(&mut self, frame: &Frame<'_>, out: &mut Vec<Action>) {
+        let id = frame.id().unwrap_or("null");
+        let method = frame.method();
+        if method == "initialize" {
+            return self.host_initialize(frame, id, out);
+        }
+        match self.handshake {
+            Handshake::Known { .. } => {}
+            Handshake::None => {
+                let text = format!("{method} came before initialize");
+                out.push(Action::ToHost(message::error(id, rpc::INVALID_REQUEST, &text)));
+                return;
+            }
+            Handshake::Loading { .. } | Handshake::Asking { .. } => {
+                if self.early.len() < EARLY {
+                    self.early.push_back(frame.text().as_bytes().to_vec());
+                } else {
+                    let text = "too many requests before initialize is answered";
+                    out.push(Action::ToHost(message::error(id, rpc::INVALID_REQUEST, text)));
+                }
+                return;
+            }
+        }
+        match method {
+            "session/new" => self.host_new(frame, id, out),
+            "session/load" | "session/resume" => self.host_load(frame, id, out),
+            "session/close" => self.host_close(frame, id, out),
+            "authenticate" => self.host_authenticate(frame, id, out),
+            _ if wall::withheld(method) => out.push(Action::ToHost(message::error(
+                id,
+                rpc::METHOD_NOT_FOUND,
+                &format!("casemate does not offer {method} yet"),
+            ))),
+            _ => self.host_session_request(frame, id, out),
+        }
+    }
+
+    fn host_initialize(&mut self, frame: &Frame<'_>, id: &str, out: &mut Vec<Action>) {
+        match &self.handshake {
+            Handshake::Known { result, .. } => {
+                return match wall::initialize_result(result) {
+                    Ok(shown) => out.push(Action::ToHost(message::result(id, &shown))),
+                    Err(error) => out.push(Action::ToHost(message::error(
+                        id,
+                        rpc::INTERNAL,
+                        &format!("the agent's answer to initialize: {error}"),
+                    ))),
+                };
+            }
+            Handshake::Loading { .. } | Handshake::Asking { .. } => {
+                let text = "initialize is being answered already";
+                return out.push(Action::ToHost(message::error(id, rpc::INVALID_REQUEST, text)));
+            }
+            Handshake::None => {}
+        }
+        let params = frame.part("params").unwrap_or("{}");
+        let stripped = match wall::initialize_params(params) {
+            Ok(stripped) => stripped,
+            Err(error) => {
+                let text = format!("params of initialize: {error}");
+                return out.push(Action::ToHost(message::error(id, rpc::INVALID_PARAMS, &text)));
+            }
+        };
+        let line = match frame.locate(&["params"]) {
+            Some(range) => frame.splice(vec![(range, stripped.clone())]),
+            None => frame.text().as_bytes().to_vec(),
+        };
+        let member = |name: &str| frame::member(&stripped, &[name]).unwrap_or_default();
+        let key = handshake::key(
+            &self.settings.intent,
+            member("protocolVersion"),
+            member("clientCapabilities"),
+        );
+        self.initialize = Some(line);
+        self.handshake = Handshake::Loading { id: id.to_owned(), key: key.clone() };
+        out.push(Action::LoadHandshake(key));
+    }
+
+    pub(super) fn handshake_loaded(&mut self, stored: Option<&str>, out: &mut Vec<Action>) {
+        let Handshake::Loading { id, key } = self.handshake.clone() else { return };
+        let shown = stored.and_then(|raw| Some((raw, wall::initialize_result(raw).ok()?)));
+        match shown {
+            Some((raw, shown)) => {
+                self.handshake = Handshake::Known { key, result: raw.to_owned() };
+                out.push(Action::ToHost(message::result(&id, &shown)));
+                self.release_early(out);
+            }
+            None if self.ended => {}
+            None => {
+                let session = self.begin_attach(self.settings.key.clone(), None, out);
+                self.handshake = Handshake::Asking { id, key, session };
+            }
+        }
+    }
+
+    /// Takes up what came while `initialize` was being answered.
+    pub(super) fn release_early(&mut self, out: &mut Vec<Action>) {
+        for line in std::mem::take(&mut self.early) {
+            self.host_line(&line, out);
+        }
+    }
+
+    fn host_new(&mut self, frame: &Frame<'_>, id: &str, out: &mut Vec<Action>) {
+        let named = frame.get_string(&["params", "_meta", "casemate", "key"]).map(Cow::into_owned);
+        let after_failure = self.unloaded.take();
+        let key = named.clone().or_else(|| self.settings.key.clone());
+        let known = match (&named, after_failure) {
+            (None, Some(index)) if self.sessions.contains_key(&index) => Some(index),
+            _ => self.sessions.iter().find_map(|(index, session)| {
+                let fits = if key.is_some() { session.key == key } else { !session.claimed };
+                fits.then_some(*index)
+            }),
+        };
+        let index = known.unwrap_or_else(|| self.begin_attach(key, None, out));
+        self.enqueue(index, Kind::New, frame, id, out);
+    }
+
+    fn host_load(&mut self, frame: &Frame<'_>, id: &str, out: &mut Vec<Action>) {
+        let Some(wanted) = frame.get_string(&["params", "sessionId"]) else {
+            let text = "params.sessionId is not one string";
+            return out.push(Action::ToHost(message::error(id, rpc::INVALID_PARAMS, text)));
+        };
+        let index = match (self.session_by_id(&wanted), wanted.parse::<SessionId>()) {
+            (Some(index), _) => index,
+            (None, Ok(session)) => self.begin_attach(None, Some(session), out),
+            (None, Err(_)) => return out.push(Action::ToHost(unknown(id, &wanted))),
+        };
+        self.enqueue(index, Kind::Load, frame, id, out);
+    }
+
+    fn host_close(&mut self, frame: &Frame<'_>, id: &str, out: &mut Vec<Action>) {
+        let wanted = frame.get_string(&["params", "sessionId"]).unwrap_or_default();
+        let Ok(session) = wanted.parse::<SessionId>() else {
+            return out.push(Action::ToHost(unknown(id, &wanted)));
+        };
+        if let Some(index) = self.session_by_id(&wanted) {
+            self.abandon(index, out);
+        }
+        self.closing.push((session.clone(), id.to_owned()));
+        out.push(Action::Stop(session));
+    }
+
+    /// `authenticate` goes to one worker; the others are told before they are used.
+    fn host_authenticate(&mut self, frame: &Frame<'_>, id: &str, out: &mut Vec<Action>) {
+        let some = self
+            .sessions
+            .iter()
+            .find(|(_, session)| !session.claimed || matches!(session.state, State::Ready(_)));
+        let index = match some {
+            Some((index, _)) => *index,
+            None => self.begin_attach(self.settings.key.clone(), None, out),
+        };
+        self.enqueue(index, Kind::Authenticate, frame, id, out);
+    }
+
+    fn host_session_request(&mut self, frame: &Frame<'_>, id: &str, out: &mut Vec<Action>) {
+        let Some(wanted) = frame.get_string(&["params", "sessionId"]) else {
+            let method = frame.method();
+            let text = format!("{method} names no session and is not a method of casemate");
+            return out.push(Action::ToHost(message::error(id, rpc::METHOD_NOT_FOUND, &text)));
+        };
+        let Some(index) = self.session_by_id(&wanted).filter(|index| self.sessions[index].used)
+        else {
+            return out.push(Action::ToHost(unknown(id, &wanted)));
+        };
+        let kind = if frame.method() == "session/prompt" { Kind::Prompt } else { Kind::Other };
+        self.enqueue(index, kind, frame, id, out);
+    }
+
+    fn host_notification(&mut self, frame: &Frame<'_>, out: &mut Vec<Action>) {
+        let method = frame.method();
+        if method == "$/cancel_request" {
+            return self.host_cancel_request(frame, out);
+        }
+        let session = frame
+            .get_string(&["params", "sessionId"])
+            .and_then(|wanted| self.session_by_id(&wanted))
+            .and_then(|index| self.sessions.get_mut(&index));
+        let Some(session) = session else {
+            return out.push(Action::Log(format!("dropped {method}: it names no open session")));
+        };
+        if method == "session/cancel" {
+            session.cancel_unsent(out);
+        }
+        if let (State::Ready(link), Some(acp)) = (&session.state, &session.acp)
+            && let Some(range) = frame.locate(&["params", "sessionId"])
+        {
+            out.push(Action::ToWorker(*link, frame.splice(vec![(range, edit::quote(acp))])));
+        }
+    }
+
+    fn host_cancel_request(&mut self, frame: &Frame<'_>, out: &mut Vec<Action>) {
+        let Some(id) = frame.get(&["params", "requestId"]) else { return };
+        for session in self.sessions.values_mut() {
+            if session.sent.contains_key(id) {
+                if let State::Ready(link) = session.state {
+                    out.push(Action::ToWorker(link, frame.text().as_bytes().to_vec()));
+                }
+                return;
+            }
+            if let Some(at) = session.waiting.iter().position(|waiting| waiting.id == id) {
+                session.waiting.remove(at);
+                let text = "cancelled before it was sent";
+                out.push(Action::ToHost(message::error(id, rpc::CANCELLED, text)));
+                return;
+            }
+        }
+    }
+
+    fn host_response(&mut self, frame: &Frame<'_>, out: &mut Vec<Action>) {
+        let asked = frame.integer_id().and_then(|id| self.asked.remove(&id));
+        match (asked, frame.id_range()) {
+            (Some((link, own)), Some(range)) => {
+                out.push(Action::ToWorker(link, frame.splice(vec![(range, own)])));
+            }
+            _ => out.push(Action::Log(format!(
+                "dropped the host's answer {}: nothing waits for it",
+                frame.id().unwrap_or("without id")
+            ))),
+        }
+    }
+
+    /// Sends a request where its session is ready; keeps it, and attaches if need be, where it is not.
+    fn enqueue(
+        &mut self,
+        index: u64,
+        kind: Kind,
+        frame: &Frame<'_>,
+        id: &str,
+        out: &mut Vec<Action>,
+    ) {
+        let in_use = self.sessions.values().any(|session| {
+            session.sent.contains_key(id) || session.waiting.iter().any(|waiting| waiting.id == id)
+        });
+        if in_use {
+            let text = format!("request id {id} is still in use");
+            return out.push(Action::ToHost(message::error(id, rpc::INVALID_REQUEST, &text)));
+        }
+        let line = frame.text().as_bytes().to_vec();
+        let waiting = Waiting { kind, id: id.to_owned(), line };
+        let Some(session) = self.sessions.get_mut(&index) else { return };
+        session.claimed |= matches!(kind, Kind::New | Kind::Load);
+        match session.state {
+            State::Ready(_) => self.forward(index, waiting, out),
+            State::Attaching(_) | State::Preparing(..) => session.waiting.push_back(waiting),
+            State::Superseded if !matches!(kind, Kind::Load | Kind::New) => {
+                out.push(Action::ToHost(message::lost(
+                    id,
+                    rpc::WORKER,
+                    "another client took this session over; session/load takes it back",
+                    crate::codes::Delivery::NotDelivered,
+                    session.id.as_ref(),
+                )));
+            }
+            State::Detached | State::Superseded => {
+                session.waiting.push_back(waiting);
+                self.reattach(index, out);
+            }
+        }
+    }
+}
+
+impl Bridge {
+    /// A new session entry with an attempt to attach; returns its index.
+    pub(super) fn begin_attach(
+        &mut self,
+        key: Option<String>,
+        session: Option<SessionId>,
+        out: &mut Vec<Action>,
+    ) -> u64 {
+        let link = self.new_link();
+        let index = self.next_session;
+        self.next_session += 1;
+        let want = match &session {
+            Some(session) => Want::Session(session.clone()),
+            None => Want::Key(key.clone()),
+        };
+        self.links.insert(link, index);
+        self.sessions.insert(index, Session::attaching(link, key, session));
+        out.push(Action::Attach(link, want));
+        index
+    }
+}
+
+fn unknown(id: &str, wanted: &str) -> Vec<u8> {
+    let text = format!(
+        "no session `{wanted}` is open here: session/load opens an earlier one, session/new a new one"
+    );
+    message::error(id, rpc::NOT_FOUND, &text)
+}

@@ -1,0 +1,159 @@
+//! One casemate session as a bridge sees it.
+
+use std::collections::{HashMap, VecDeque};
+
+use crate::acp::bridge::{Action, Link, message};
+use crate::ids::SessionId;
+
+/// Where a session's attachment stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum State {
+    /// The driver is at it.
+    Attaching(Link),
+    /// Our own request (`initialize`, a repeated `authenticate`, a load whose replay is swallowed, a `session/new` after a
+    /// failed load) is on its way; nothing else is sent until it is answered.
+    Preparing(Link, Step),
+    /// Requests go through.
+    Ready(Link),
+    /// No connection; the next prompt or load makes one.
+    Detached,
+    /// Another client took it: only an explicit load takes it back.
+    Superseded,
+}
+
+/// The steps of [`State::Preparing`], in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    Initialize,
+    Authenticate,
+    Reload,
+    Renew,
+}
+
+/// What a request of the host is, as far as its handling differs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// `session/new`.
+    New,
+    /// `session/load`, `session/resume`.
+    Load,
+    /// `session/prompt`.
+    Prompt,
+    /// `authenticate`.
+    Authenticate,
+    /// Anything else that names a session.
+    Other,
+}
+
+/// A request that cannot be sent yet.
+#[derive(Debug, Clone)]
+pub(super) struct Waiting {
+    pub(super) kind: Kind,
+    /// Raw JSON.
+    pub(super) id: String,
+    /// As the host wrote it.
+    pub(super) line: Vec<u8>,
+}
+
+/// A request that was sent.
+#[derive(Debug, Clone)]
+pub(super) struct Sent {
+    pub(super) kind: Kind,
+    /// As the host wrote it: `authenticate` is said again to other workers, a prompt to the next worker where this one
+    /// was just being stopped.
+    pub(super) line: Option<Vec<u8>>,
+}
+
+/// The session.
+#[derive(Debug)]
+pub(super) struct Session {
+    /// Known once attached.
+    pub(super) id: Option<SessionId>,
+    /// The conversation's name, where one was given.
+    pub(super) key: Option<String>,
+    pub(super) state: State,
+    /// The agent's own session id.
+    pub(super) acp: Option<String>,
+    /// Raw JSON of the host's `cwd`: an own load needs one (the worker puts the worktree's path in its place).
+    pub(super) cwd: String,
+    pub(super) waiting: VecDeque<Waiting>,
+    /// By raw id.
+    pub(super) sent: HashMap<String, Sent>,
+    /// What the user must learn in the next turn.
+    pub(super) notices: Vec<String>,
+    /// Lines about a conversation whose `session/new` is not answered yet.
+    pub(super) held: Vec<Vec<u8>>,
+    /// The tool call that shows the re-attachment.
+    pub(super) waking: Option<String>,
+    /// This bridge made it.
+    pub(super) created: bool,
+    /// A `session/new` or load of the host is meant for it.
+    pub(super) claimed: bool,
+    /// The host was given its id, or gave it.
+    pub(super) used: bool,
+    pub(super) same_intent: bool,
+    /// What the agent can: load, resume.
+    pub(super) can_load: bool,
+    pub(super) can_resume: bool,
+}
+
+// === impl Session ===
+
+impl Session {
+    pub(super) fn attaching(link: Link, key: Option<String>, id: Option<SessionId>) -> Self {
+        let id_given = id.is_some();
+        Self {
+            id,
+            key,
+            state: State::Attaching(link),
+            acp: None,
+            cwd: "\"/\"".into(),
+            waiting: VecDeque::new(),
+            sent: HashMap::new(),
+            notices: Vec::new(),
+            held: Vec::new(),
+            waking: None,
+            created: false,
+            claimed: id_given,
+            used: id_given,
+            same_intent: true,
+            can_load: false,
+            can_resume: false,
+        }
+    }
+
+    pub(super) fn is_attaching(&self) -> bool {
+        matches!(self.state, State::Attaching(_))
+    }
+
+    pub(super) fn link(&self) -> Option<Link> {
+        match self.state {
+            State::Attaching(link) | State::Preparing(link, _) | State::Ready(link) => Some(link),
+            State::Detached | State::Superseded => None,
+        }
+    }
+
+    /// A `session/new` is on its way, whose answer will name the conversation.
+    pub(super) fn is_opening(&self) -> bool {
+        matches!(self.state, State::Preparing(_, Step::Renew))
+            || self.sent.values().any(|sent| sent.kind == Kind::New)
+    }
+
+    /// Prompts that were never sent are answered `cancelled`, as ACP asks.
+    pub(super) fn cancel_unsent(&mut self, out: &mut Vec<Action>) {
+        if self.waiting.iter().any(|waiting| waiting.kind == Kind::Prompt)
+            && let (Some(id), Some(tool)) = (&self.id, self.waking.take())
+        {
+            let title = "casemate: cancelled before the session was awake";
+            out.push(Action::ToHost(message::step(id, &tool, title, message::Step::Failed)));
+        }
+        self.waiting.retain(|waiting| {
+            let prompt = waiting.kind == Kind::Prompt;
+            if prompt {
+                let answer = message::result(&waiting.id, r#"{"stopReason":"cancelled"}"#);
+                out.push(Action::ToHost(answer));
+            }
+            !prompt
+        });
+    }
+}
