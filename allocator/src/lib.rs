@@ -1,1 +1,252 @@
-//! See the crate description.
+//! The allocator of one machine: finds or makes the session of a key, gives it a worker, finds workers again after a
+//! restart, stops idle ones, and deletes what may be deleted.
+//!
+//! [`start`] runs it inside the caller's tokio runtime (`casemate up`, `run`, `demo` do); the binary
+//! `casemate-allocator` is the same with a command line. Decisions are in `casemate-allocator-core`; here are the store,
+//! the processes, the files and the HTTP door. The data's way never leads through it: attachments go on while it is down.
+
+mod check;
+mod delete;
+mod driver;
+mod home;
+mod http;
+mod plan;
+mod profile;
+mod programs;
+mod refusal;
+mod repository;
+mod store;
+mod worker;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use casemate_protocol::api::{ApiError, Endpoint};
+use casemate_protocol::codes::exit;
+use casemate_protocol::tier::Tier;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+pub use check::{CheckError, check};
+pub use home::HomeError;
+pub use store::StoreError;
+
+/// How to run.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// casemate's home; made with mode 0700 where it is missing.
+    pub home: PathBuf,
+    /// Where to serve; port 0: the kernel chooses. Loopback only.
+    pub listen: SocketAddr,
+    /// The `casemate-supervisor` program.
+    pub supervisor: PathBuf,
+    /// The tier of new sessions; `None`: the best that this machine gives, measured.
+    pub tier: Option<Tier>,
+    /// The longest time that a starting worker may be silent. A clone reports progress.
+    pub patience: Duration,
+}
+
+impl Config {
+    /// The usual settings for a home and a supervisor.
+    #[must_use]
+    pub fn new(home: PathBuf, supervisor: PathBuf) -> Self {
+        Self {
+            home,
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            supervisor,
+            tier: None,
+            patience: Duration::from_secs(120),
+        }
+    }
+}
+
+/// Why the allocator does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The home.
+    #[error("cannot use the home")]
+    Home(#[from] HomeError),
+    /// The store.
+    #[error("cannot use the store")]
+    Store(#[from] StoreError),
+    /// The measurement.
+    #[error("cannot measure this machine")]
+    Check(#[from] CheckError),
+    /// A weaker machine than asked for.
+    #[error("tier {wanted} is not to be had here ({}); `casemate doctor` says what is missing", .got.map_or("not even domain".to_owned(), |tier| format!("best: {tier}")))]
+    Tier {
+        /// Asked for.
+        wanted: Tier,
+        /// Measured.
+        got: Option<Tier>,
+    },
+    /// No isolation at all.
+    #[error("this kernel gives no isolation at all; `casemate doctor` says what is missing")]
+    NoTier,
+    /// An address beyond this machine.
+    #[error("--listen {0} is not loopback; the allocator's token must not travel")]
+    NotLoopback(SocketAddr),
+    /// The address is taken.
+    #[error("--listen {address} is in use; name another port, or 0 for any")]
+    InUse {
+        /// The address.
+        address: SocketAddr,
+    },
+    /// The address cannot be used.
+    #[error("cannot listen on --listen {address}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// What was there could not be read.
+    #[error("cannot find the workers of an earlier run: {0}")]
+    Recover(ApiError),
+}
+
+impl StartError {
+    /// The process's exit code ([`exit`]).
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Home(HomeError::AlreadyRunning { .. }) | Self::InUse { .. } => exit::BUSY,
+            Self::Store(StoreError::InUse(_)) => exit::BUSY,
+            Self::Home(HomeError::Open { .. } | HomeError::Foreign { .. }) => exit::DENIED,
+            Self::Home(HomeError::Key { .. }) | Self::Store(StoreError::Row(_)) => exit::DATA,
+            Self::Home(HomeError::Io { .. }) | Self::Store(_) => exit::CANNOT_CREATE,
+            Self::Check(CheckError::Run { .. }) => exit::NO_INPUT,
+            Self::Check(_) | Self::Recover(_) => exit::SOFTWARE,
+            Self::Tier { .. } | Self::NoTier => exit::TIER,
+            Self::NotLoopback(_) | Self::Listen { .. } => exit::USAGE,
+        }
+    }
+}
+
+/// What becomes of the workers when the allocator ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shutdown {
+    /// They go on; the next allocator finds them.
+    LeaveWorkers,
+    /// They end; the sessions sleep.
+    StopAll,
+    /// They end and everything of all sessions is deleted, unpushed work included: for throw-away homes.
+    StopAllAndDelete,
+}
+
+/// A running allocator.
+#[derive(Debug)]
+pub struct Running {
+    endpoint: Endpoint,
+    tier: Tier,
+    home: home::Home,
+    driver: std::sync::Arc<driver::Driver>,
+    server: JoinHandle<()>,
+    clockwork: JoinHandle<()>,
+    _lock: home::UpLock,
+}
+
+/// Starts an allocator: takes the home, measures the machine, finds the workers of an earlier run, serves, and publishes
+/// where. Must be called within a tokio runtime with IO and time.
+///
+/// # Errors
+/// [`StartError`]; nothing is left running.
+pub async fn start(config: Config) -> Result<Running, StartError> {
+    if !config.listen.ip().is_loopback() {
+        return Err(StartError::NotLoopback(config.listen));
+    }
+    let home = home::Home::open(&config.home)?;
+    let up_lock = home.lock()?;
+    let tier = tier(&config).await?;
+    let secret = home.signing_secret()?;
+    let store = store::Store::open(home.store())?;
+    let listener = TcpListener::bind(config.listen).await.map_err(|source| {
+        let address = config.listen;
+        if source.kind() == std::io::ErrorKind::AddrInUse {
+            StartError::InUse { address }
+        } else {
+            StartError::Listen { address, source }
+        }
+    })?;
+    let address = listener
+        .local_addr()
+        .map_err(|source| StartError::Listen { address: config.listen, source })?;
+    let driver = driver::Driver::new(driver::Parts {
+        home: home.clone(),
+        store,
+        secret,
+        supervisor: config.supervisor,
+        tier,
+        patience: config.patience,
+    });
+    driver.recover_all().await.map_err(StartError::Recover)?;
+    let endpoint = Endpoint { address, token: bearer_token(), pid: std::process::id() };
+    let guard = http::Guard::new(&endpoint.token);
+    let server = tokio::spawn(http::serve(listener, std::sync::Arc::clone(&driver), guard));
+    let clockwork = tokio::spawn(std::sync::Arc::clone(&driver).clockwork());
+    if let Err(error) = home.publish(&endpoint) {
+        server.abort();
+        clockwork.abort();
+        return Err(error.into());
+    }
+    tracing::info!(%address, %tier, home = %home.path().display(), "allocator serves");
+    Ok(Running { endpoint, tier, home, driver, server, clockwork, _lock: up_lock })
+}
+
+async fn tier(config: &Config) -> Result<Tier, StartError> {
+    let got = check(&config.supervisor).await?.tier;
+    match (config.tier, got) {
+        (Some(wanted), got) if got.is_none_or(|got| got < wanted) => {
+            Err(StartError::Tier { wanted, got })
+        }
+        (Some(wanted), _) => Ok(wanted),
+        (None, got) => got.ok_or(StartError::NoTier),
+    }
+}
+
+/// 256 random bits in hex, new at each start.
+fn bearer_token() -> String {
+    let mut bytes = [0u8; 32];
+    getrandom::fill(&mut bytes).expect("the kernel's random source answers once booted");
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+// === impl Running ===
+
+impl Running {
+    /// Where it serves, and the token.
+    #[must_use]
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// The tier of new sessions.
+    #[must_use]
+    pub fn tier(&self) -> Tier {
+        self.tier
+    }
+
+    /// Ends the allocator. Dropping it instead leaves the workers, too, but not in good order.
+    ///
+    /// # Errors
+    /// [`ApiError`] where a worker could not be proven gone or a directory not deleted; the allocator has ended anyway.
+    pub async fn shutdown(self, mode: Shutdown) -> Result<(), ApiError> {
+        // First, so that nobody finds what is about to go; the server itself answers to the end.
+        self.home.unpublish();
+        let outcome = match mode {
+            Shutdown::LeaveWorkers => {
+                self.driver.drain().await;
+                Ok(())
+            }
+            Shutdown::StopAll => self.driver.stop_all(false).await,
+            Shutdown::StopAllAndDelete => self.driver.stop_all(true).await,
+        };
+        self.clockwork.abort();
+        self.server.abort();
+        let _ = self.clockwork.await;
+        let _ = self.server.await;
+        outcome
+    }
+}

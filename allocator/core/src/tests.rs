@@ -1,0 +1,1 @@
+//! Random histories against the invariants of the crate documentation.

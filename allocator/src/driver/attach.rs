@@ -1,0 +1,315 @@
+//! Allocate and resume: one loop that asks the core until the answer is a live worker or a refusal.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use casemate_allocator_core::allocate::{self, Allocation, Refusal, Request, Seen};
+use casemate_allocator_core::record::{Record, Storage};
+use casemate_allocator_core::recover::{Answer, is_recorded};
+use casemate_allocator_core::seat::{SEATS, Seat};
+use casemate_protocol::api::{Allocate, ApiError, Attached, ErrorKind, Phase};
+use casemate_protocol::end::EndReason;
+use casemate_protocol::ids::{Generation, Incarnation, SessionId, SlotId};
+use casemate_protocol::token::Audience;
+use casemate_protocol::worker::{Activity, AgentState};
+use sha2::{Digest as _, Sha256};
+
+use super::{Driver, Landing, now};
+use crate::plan::{self, Plan};
+use crate::refusal::{IntoApi as _, refuse};
+use crate::store::{Change, KeyRow, StoreError, Stored};
+use crate::worker::{client, process};
+
+/// A worker that lives but does not answer gets so many looks, this far apart.
+const LOOKS: u32 = 3;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(300);
+/// Sessions of one caller may end as fast as they are woken (an agent that exits at once): not for ever.
+const ROUNDS: u32 = 8;
+
+/// The outcome of one round in the store.
+enum Step {
+    Plan,
+    Start(Box<Stored>, Landing),
+    Attach(Box<Stored>, bool),
+    Wait(SessionId),
+    Refuse(Refusal),
+    Full,
+}
+
+/// What a look at a recorded worker found.
+enum Look {
+    Serves,
+    /// Gone, or no longer of use; the record has been moved on.
+    Moved,
+}
+
+impl Driver {
+    /// `POST /v1/sessions`.
+    pub(crate) async fn allocate(self: &Arc<Self>, body: Allocate) -> Result<Attached, ApiError> {
+        check(&body)?;
+        let digest = digest(&body)?;
+        let mut plan = None;
+        for _ in 0..ROUNDS {
+            self.refuse_while_draining()?;
+            let (driver, body2, digest2, plan2) =
+                (Arc::clone(self), body.clone(), digest.clone(), plan.clone());
+            let step = self
+                .change(move |book| driver.allocate_step(book, &body2, &digest2, plan2))
+                .await?;
+            match step {
+                Step::Plan => {
+                    let (intent, home, tier) = (body.intent.clone(), self.home.clone(), self.tier);
+                    let made =
+                        tokio::task::spawn_blocking(move || plan::make(&intent, &home, tier));
+                    plan = Some(made.await.map_err(|error| refuse(ErrorKind::Internal, error))??);
+                }
+                step => {
+                    if let Some(attached) = self.carry_out(step).await? {
+                        return Ok(attached);
+                    }
+                }
+            }
+        }
+        Err(unstable())
+    }
+
+    /// `POST /v1/sessions/{id}/resume`.
+    pub(crate) async fn resume(self: &Arc<Self>, id: SessionId) -> Result<Attached, ApiError> {
+        for _ in 0..ROUNDS {
+            self.refuse_while_draining()?;
+            let (driver, id) = (Arc::clone(self), id.clone());
+            let step = self
+                .change(move |book| {
+                    let stored = book.session(&id)?;
+                    let answer = allocate::resume(stored.as_ref().map(|stored| &stored.record));
+                    driver.enter(book, answer, None)
+                })
+                .await?;
+            if let Some(attached) = self.carry_out(step).await? {
+                return Ok(attached);
+            }
+        }
+        Err(unstable())
+    }
+
+    async fn carry_out(self: &Arc<Self>, step: Step) -> Result<Option<Attached>, ApiError> {
+        match step {
+            Step::Plan => Err(refuse(ErrorKind::Internal, "a plan was asked for twice")),
+            Step::Refuse(refusal) => Err(refusal.into_api()),
+            Step::Full => Err(refuse(
+                ErrorKind::Unavailable,
+                format!(
+                    "all {SEATS} slots of this machine are in use; close or discard some sessions"
+                ),
+            )),
+            Step::Wait(id) => self.wait(&id, false).await.map(|()| None),
+            Step::Start(stored, landing) => {
+                let id = stored.record.id.clone();
+                // A task of its own: a caller that hangs up does not cut the start off.
+                let driver = Arc::clone(self);
+                let mut done = landing.done.subscribe();
+                tokio::spawn(async move { driver.start(*stored, landing).await });
+                match done.wait_for(Option::is_some).await {
+                    Ok(outcome) => outcome.clone().unwrap_or(Ok(())).map(|()| None),
+                    Err(_) => {
+                        Err(refuse(ErrorKind::Internal, format!("the start of {id} broke off")))
+                    }
+                }
+            }
+            Step::Attach(stored, created) => match self.look(&stored.record).await? {
+                Look::Moved => Ok(None),
+                Look::Serves => {
+                    let record = &stored.record;
+                    Ok(Some(Attached {
+                        session: self.view(record),
+                        created,
+                        address: Self::serving(record)?.address,
+                        token: self.token(record, Audience::Attach),
+                    }))
+                }
+            },
+        }
+    }
+
+    /// Whether the recorded worker still serves, so that nobody is sent to a dead one.
+    async fn look(self: &Arc<Self>, record: &Record) -> Result<Look, ApiError> {
+        let serving = Self::serving(record)?;
+        let token = self.token(record, Audience::Control);
+        let mut last = String::new();
+        for _ in 0..LOOKS {
+            match client::status(serving.address, &token).await {
+                Ok(status) => {
+                    let answer =
+                        Answer { boot: status.boot.clone(), generation: status.generation };
+                    if !is_recorded(record, Some(&answer)) {
+                        last = "another worker answers at its address".to_owned();
+                        continue;
+                    }
+                    let (reason, words) = match (&status.agent, status.activity) {
+                        (AgentState::Exited { cause }, _) => {
+                            (EndReason::Failed, format!("the agent ended: {cause}"))
+                        }
+                        (_, Activity::Quiesced) => (EndReason::Idle, "was quiesced".to_owned()),
+                        _ => return Ok(Look::Serves),
+                    };
+                    self.stop_worker(&record.id, reason, words).await?;
+                    return Ok(Look::Moved);
+                }
+                Err(error) => last = error.to_string(),
+            }
+            let alive =
+                record.worker.as_ref().is_some_and(|worker| process::is_alive(&worker.process));
+            if !alive {
+                self.mark_lost(&record.id, record.generation).await?;
+                return Ok(Look::Moved);
+            }
+            tokio::time::sleep(BETWEEN_LOOKS).await;
+        }
+        let message = format!(
+            "session {} has a worker that does not answer ({last}); stop it with force, then try again",
+            record.id
+        );
+        Err(refuse(ErrorKind::Unavailable, message))
+    }
+
+    fn allocate_step(
+        &self,
+        book: &Change<'_>,
+        body: &Allocate,
+        digest: &str,
+        plan: Option<(Plan, casemate_allocator_core::record::Terms)>,
+    ) -> Result<Step, StoreError> {
+        let key = body.key.digest();
+        let request = book.request(&body.request_id)?;
+        let named = match &request {
+            Some(request) => book.session(&request.session)?,
+            None => None,
+        };
+        let row = book.key(&key)?;
+        let newest = match &row {
+            Some(row) => book.session(&row.newest)?,
+            None => None,
+        };
+        let seen = Seen {
+            request: request
+                .as_ref()
+                .map(|request| (request, named.as_ref().map(|stored| &stored.record))),
+            newest: newest.as_ref().map(|stored| &stored.record),
+            incarnation: row.as_ref().map_or(Incarnation::ZERO, |row| row.incarnation),
+        };
+        let answer = allocate::allocate(seen, digest);
+        if let Allocation::Create(incarnation) = answer {
+            let Some(plan) = plan else { return Ok(Step::Plan) };
+            return self.create(book, body, digest, incarnation, plan);
+        }
+        let created = request.as_ref().is_some_and(|request| request.created);
+        let fresh = request.is_none().then_some((body, digest));
+        let step = self.enter(book, answer, fresh)?;
+        Ok(match step {
+            Step::Attach(stored, _) => Step::Attach(stored, created),
+            step => step,
+        })
+    }
+
+    fn create(
+        &self,
+        book: &Change<'_>,
+        body: &Allocate,
+        digest: &str,
+        incarnation: Incarnation,
+        (plan, terms): (Plan, casemate_allocator_core::record::Terms),
+    ) -> Result<Step, StoreError> {
+        let taken = book
+            .sessions()?
+            .iter()
+            .filter(|stored| stored.record.storage != Storage::Deleted)
+            .map(|stored| stored.record.seat)
+            .collect();
+        let Some(seat) = Seat::lowest_free(&taken) else { return Ok(Step::Full) };
+        let record = Record {
+            id: SessionId::random(),
+            key: body.key.clone(),
+            incarnation,
+            generation: Generation::ZERO.next(),
+            intent: body.intent.clone(),
+            slot: SlotId::random(),
+            seat,
+            terms,
+            phase: Phase::Starting,
+            worker: None,
+            ending: None,
+            storage: Storage::Live,
+            served: false,
+            prompted: false,
+            last_end: None,
+            created: now(),
+        };
+        let id = record.id.clone();
+        let stored = Stored { record, plan };
+        book.put_session(&stored)?;
+        book.put_key(&body.key.digest(), &KeyRow { incarnation, newest: id.clone() })?;
+        let request = Request { digest: digest.to_owned(), session: id.clone(), created: true };
+        book.put_request(&body.request_id, &request)?;
+        Ok(Step::Start(Box::new(stored), self.take_off(&id)))
+    }
+
+    /// Writes down what a resume or attach changes.
+    fn enter(
+        &self,
+        book: &Change<'_>,
+        answer: Allocation,
+        request: Option<(&Allocate, &str)>,
+    ) -> Result<Step, StoreError> {
+        let id = match answer {
+            Allocation::Wait(id) => return Ok(Step::Wait(id)),
+            Allocation::Refuse(refusal) => return Ok(Step::Refuse(refusal)),
+            Allocation::Create(_) => return Ok(Step::Plan),
+            Allocation::Resume(id) | Allocation::Attach(id) => id,
+        };
+        if let Some((body, digest)) = request {
+            let request =
+                Request { digest: digest.to_owned(), session: id.clone(), created: false };
+            book.put_request(&body.request_id, &request)?;
+        }
+        let Some(mut stored) = book.session(&id)? else {
+            return Ok(Step::Refuse(Refusal::Unknown));
+        };
+        if stored.record.phase == Phase::Active {
+            return Ok(Step::Attach(Box::new(stored), false));
+        }
+        if stored.record.wake().is_err() {
+            return Ok(Step::Wait(id));
+        }
+        book.put_session(&stored)?;
+        Ok(Step::Start(Box::new(stored), self.take_off(&id)))
+    }
+}
+
+fn unstable() -> ApiError {
+    let message = "the session's worker ends as soon as it is started; its log says why";
+    refuse(ErrorKind::WorkerFailed, message)
+}
+
+fn check(body: &Allocate) -> Result<(), ApiError> {
+    let key = &body.key;
+    let fields = [
+        ("request_id", &body.request_id),
+        ("key.tenant", &key.tenant),
+        ("key.agent", &key.agent),
+        ("key.platform", &key.platform),
+        ("key.thread", &key.thread),
+    ];
+    for (name, value) in fields {
+        if value.is_empty() || value.len() > 512 || value.contains(char::is_control) {
+            let message = format!("`{name}` must be 1 to 512 bytes without control characters");
+            return Err(refuse(ErrorKind::Invalid, message));
+        }
+    }
+    Ok(())
+}
+
+/// Digest of the whole body: maps are ordered, so equal bodies have equal texts. Hashed, because it holds the variables.
+fn digest(body: &Allocate) -> Result<String, ApiError> {
+    let text = serde_json::to_vec(body).map_err(|error| refuse(ErrorKind::Internal, error))?;
+    Ok(Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect())
+}

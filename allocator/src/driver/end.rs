@@ -1,0 +1,248 @@
+//! An end in two phases: the worker refuses new prompts and says what the worktree holds, which is written down; then it
+//! goes, and with it, where the core says so, the storage.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use casemate_allocator_core::end::{self, EndDecision, Ending};
+use casemate_allocator_core::record::{Record, Storage, WrongPhase};
+use casemate_protocol::api::{ApiError, End, ErrorKind, SessionView};
+use casemate_protocol::end::EndReason;
+use casemate_protocol::ids::SessionId;
+use casemate_protocol::token::Audience;
+use casemate_protocol::worker::{Quiesce, Stop};
+
+use super::{Driver, Landing, lock, now};
+use crate::delete;
+use crate::refusal::{IntoApi as _, refuse};
+use crate::store::Stored;
+use crate::worker::client;
+use crate::worker::fence::fence;
+
+/// Beyond the profile's grace, for a worker that has been told to stop.
+const STOP_MARGIN: Duration = Duration::from_secs(10);
+
+enum Step {
+    Unknown,
+    Nothing(Box<Record>),
+    Invalid,
+    Wait,
+    Concluded(Box<Record>),
+    Fly(Box<Stored>, Landing),
+}
+
+impl Driver {
+    /// `POST /v1/sessions/{id}/stop` and `/close`.
+    pub(crate) async fn end(
+        self: &Arc<Self>,
+        id: SessionId,
+        body: End,
+        close: bool,
+    ) -> Result<SessionView, ApiError> {
+        let End { reason, discard, force } = body;
+        let ending = Ending { reason, close, discard, force, evidence: None };
+        let record = self.end_with(&id, ending, None).await?;
+        Ok(self.view(&record))
+    }
+
+    /// Stops a worker that is of no use any more.
+    pub(super) async fn stop_worker(
+        self: &Arc<Self>,
+        id: &SessionId,
+        reason: EndReason,
+        words: String,
+    ) -> Result<(), ApiError> {
+        let force = reason == EndReason::Failed;
+        let ending = Ending { reason, close: false, discard: false, force, evidence: None };
+        self.end_with(id, ending, Some(words)).await.map(|_| ())
+    }
+
+    /// Carries an end through, whatever state the session is in.
+    pub(super) async fn end_with(
+        self: &Arc<Self>,
+        id: &SessionId,
+        ending: Ending,
+        words: Option<String>,
+    ) -> Result<Record, ApiError> {
+        loop {
+            let (driver, id2, ending2, words2) =
+                (Arc::clone(self), id.clone(), ending.clone(), words.clone());
+            let step = self
+                .change(move |book| {
+                    let Some(mut stored) = book.session(&id2)? else { return Ok(Step::Unknown) };
+                    let record = &mut stored.record;
+                    Ok(match end::end(record, &ending2) {
+                        EndDecision::Nothing => Step::Nothing(Box::new(stored.record)),
+                        EndDecision::Invalid => Step::Invalid,
+                        EndDecision::Wait => Step::Wait,
+                        EndDecision::Conclude => {
+                            let words = words2.unwrap_or_else(|| "closed while asleep".to_owned());
+                            if record.end_without_worker(ending2, words, now()).is_err() {
+                                return Ok(Step::Wait);
+                            }
+                            book.put_session(&stored)?;
+                            Step::Concluded(Box::new(stored.record))
+                        }
+                        EndDecision::Stop => {
+                            if record.begin_end(ending2).is_err() {
+                                return Ok(Step::Wait);
+                            }
+                            book.put_session(&stored)?;
+                            let landing = driver.take_off(&stored.record.id);
+                            Step::Fly(Box::new(stored), landing)
+                        }
+                    })
+                })
+                .await?;
+            match step {
+                Step::Unknown => {
+                    return Err(refuse(ErrorKind::NotFound, format!("no session {id}")));
+                }
+                Step::Invalid => {
+                    let message = format!(
+                        "{:?} is no reason for this call; close takes close, unused, retention and shutdown, stop takes the others but reset",
+                        ending.reason
+                    );
+                    return Err(refuse(ErrorKind::Invalid, message));
+                }
+                Step::Nothing(record) => return Ok(*record),
+                // Whatever became of it, the next look tells.
+                Step::Wait => drop(self.wait(id, ending.force).await),
+                Step::Concluded(record) => {
+                    if record.storage == Storage::Deleting {
+                        self.delete_storage(&record).await?;
+                    }
+                    return self.record(id, *record);
+                }
+                Step::Fly(stored, landing) => {
+                    let before = stored.record.clone();
+                    let driver = Arc::clone(self);
+                    let mut done = landing.done.subscribe();
+                    let words = words.clone();
+                    tokio::spawn(async move {
+                        let outcome = driver.carry_end(*stored, words).await;
+                        driver.land(landing, outcome);
+                    });
+                    match done.wait_for(Option::is_some).await {
+                        Ok(outcome) => outcome.clone().unwrap_or(Ok(()))?,
+                        Err(_) => return Err(refuse(ErrorKind::Internal, "the end broke off")),
+                    }
+                    return self.record(id, before);
+                }
+            }
+        }
+    }
+
+    /// The record now; the last one known where it has been forgotten meanwhile.
+    fn record(&self, id: &SessionId, last: Record) -> Result<Record, ApiError> {
+        let stored = self.store.session(id).map_err(|error| error.into_api())?;
+        Ok(stored.map_or(last, |stored| stored.record))
+    }
+
+    /// From `stopping` to the end. Whoever calls holds the session.
+    pub(super) async fn carry_end(
+        self: &Arc<Self>,
+        stored: Stored,
+        words: Option<String>,
+    ) -> Result<(), ApiError> {
+        let Stored { record, plan } = stored;
+        let ending = record
+            .ending
+            .clone()
+            .ok_or_else(|| refuse(ErrorKind::Internal, "an end without a reason"))?;
+        let serving = Self::serving(&record)?.clone();
+        let token = self.token(&record, Audience::Control);
+        let answer = client::quiesce(serving.address, &token).await;
+        let gone = self.living(&record).is_none_or(|live| live.ended.borrow().is_some());
+        match answer {
+            Ok(Quiesce::Quiesced { evidence }) => {
+                self.update(&record.id, move |record| record.quiesced(evidence)).await?;
+            }
+            Ok(Quiesce::Busy) if ending.force => {}
+            Ok(Quiesce::Busy) => {
+                self.update(&record.id, Record::reopened).await?;
+                let message = "a turn is running; wait for its end, or force";
+                return Err(refuse(ErrorKind::Busy, message));
+            }
+            Err(error) if gone || ending.force => {
+                tracing::warn!(session = %record.id, %error, "ending without evidence");
+            }
+            Err(error) => {
+                self.update(&record.id, Record::reopened).await?;
+                return Err(refuse(
+                    ErrorKind::Unavailable,
+                    format!("{error}; force ends it anyway"),
+                ));
+            }
+        }
+        let grace = Duration::from_secs(plan.grace);
+        self.end_process(&record, &serving, &token, ending.reason, grace).await?;
+        let detail = words.unwrap_or_else(|| format!("{:?}", ending.reason).to_lowercase());
+        let after = self.update(&record.id, move |record| record.stopped(detail, now())).await?;
+        lock(&self.live).remove(&record.id);
+        tracing::info!(session = %record.id, phase = ?after.record.phase, "ended");
+        if after.record.storage == Storage::Deleting {
+            self.delete_storage(&after.record).await?;
+        }
+        Ok(())
+    }
+
+    /// Tells the worker to go, waits, and proves it gone.
+    async fn end_process(
+        &self,
+        record: &Record,
+        serving: &casemate_allocator_core::record::Serving,
+        token: &str,
+        reason: EndReason,
+        grace: Duration,
+    ) -> Result<(), ApiError> {
+        if let Err(error) = client::stop(serving.address, token, Stop { reason }).await {
+            // It may have gone while it answered; the fence below finds out.
+            tracing::debug!(session = %record.id, %error, "stop call");
+        } else if let Some(mut live) = self.living(record) {
+            let ended = live.ended.wait_for(Option::is_some);
+            let _ = tokio::time::timeout(grace + STOP_MARGIN, ended).await;
+        }
+        let process = record.worker.as_ref().map(|worker| &worker.process);
+        let lock = self.home.slot_lock(&record.slot);
+        fence(process, &lock, grace).await.map_err(|error| error.into_api())
+    }
+
+    /// Deletes what the core has decided to delete, and writes down that it is gone. A half-made session is forgotten.
+    pub(super) async fn delete_storage(&self, record: &Record) -> Result<(), ApiError> {
+        let _turn = self.deleting.lock().await;
+        let slot = self.home.slot(&record.slot);
+        let deleted = tokio::task::spawn_blocking(move || delete::tree(&slot))
+            .await
+            .map_err(|error| refuse(ErrorKind::Internal, error))?;
+        if let Err(error) = deleted {
+            let message = format!(
+                "cannot delete {}: {error}; the allocator tries again at its next start",
+                self.home.slot(&record.slot).display()
+            );
+            return Err(refuse(ErrorKind::Unavailable, message));
+        }
+        let id = record.id.clone();
+        self.change(move |book| {
+            let Some(mut stored) = book.session(&id)? else { return Ok(Ok(())) };
+            if stored.record.half_made() {
+                book.remove_session(&id)?;
+                return Ok(Ok::<(), WrongPhase>(()));
+            }
+            if stored.record.storage == Storage::Deleted {
+                return Ok(Ok(()));
+            }
+            if let Err(error) = stored.record.deleted() {
+                return Ok(Err(error));
+            }
+            // The values were the caller's; nothing is left to hand them to.
+            for value in stored.record.intent.env.values_mut() {
+                value.clear();
+            }
+            book.put_session(&stored)?;
+            Ok(Ok(()))
+        })
+        .await?
+        .map_err(|error| error.into_api())
+    }
+}

@@ -1,0 +1,216 @@
+//! A start, from a taken session to a watched worker or to a session without a half-made one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use casemate_allocator_core::record::Record;
+use casemate_protocol::api::{ApiError, ErrorKind, Phase};
+use casemate_protocol::ids::{Generation, SessionId};
+use casemate_protocol::worker::StartError;
+use tokio::process::Child;
+use tokio::sync::watch;
+
+use super::{Driver, Landing, Live, lock, now};
+use crate::refusal::{IntoApi as _, refuse};
+use crate::store::Stored;
+use crate::worker::fence::{self, fence};
+use crate::worker::launch::{self, LaunchError};
+use crate::worker::process::Handle;
+
+/// A dead launcher's namespace is gone within moments.
+const LOCK_AFTER_EXIT: Duration = Duration::from_secs(5);
+
+impl Driver {
+    /// Starts the worker of a session in phase `starting`, which the caller has taken.
+    pub(super) async fn start(self: Arc<Self>, stored: Stored, landing: Landing) {
+        let id = stored.record.id.clone();
+        let mut cancelled = landing.cancelled.clone();
+        let outcome = match self.try_start(&stored, &mut cancelled).await {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                tracing::warn!(session = %id, %error, "start failed");
+                self.after_failed_start(&stored.record, &error).await.and(Err(error))
+            }
+        };
+        self.land(landing, outcome);
+    }
+
+    async fn try_start(
+        self: &Arc<Self>,
+        stored: &Stored,
+        cancelled: &mut watch::Receiver<bool>,
+    ) -> Result<(), ApiError> {
+        let record = &stored.record;
+        let uid = stored.plan.uid(record);
+        let (home, slot) = (self.home.clone(), record.slot.clone());
+        tokio::task::spawn_blocking(move || home.make_slot(&slot, uid))
+            .await
+            .map_err(|error| refuse(ErrorKind::Internal, error))?
+            .map_err(|error| error.into_api())?;
+        match self.launch(stored, cancelled).await {
+            Err(ApiError { start: Some(StartError::SlotBusy { .. }), .. }) => {
+                // A worker that nobody has on record: a stray of a crash. The record is the authority.
+                let lock = self.home.slot_lock(&record.slot);
+                fence(None, &lock, Duration::ZERO).await.map_err(|error| error.into_api())?;
+                self.launch(stored, cancelled).await
+            }
+            outcome => outcome,
+        }
+    }
+
+    async fn launch(
+        self: &Arc<Self>,
+        stored: &Stored,
+        cancelled: &mut watch::Receiver<bool>,
+    ) -> Result<(), ApiError> {
+        let record = &stored.record;
+        let log = self.home.slot_log(&record.slot);
+        let launched = launch::spawn(&self.supervisor, &log).map_err(|error| error.into_api())?;
+        let process = launched.process().clone();
+        // Durable before the worker is told anything: whatever happens now, it can be found and ended.
+        if let Err(error) = self.update(&record.id, move |record| record.launched(process)).await {
+            launched.discard().await;
+            return Err(error);
+        }
+        let config = stored.plan.config(record, &self.home, self.secret.public());
+        let progress = |what: &str| tracing::info!(session = %record.id, what, "starting");
+        let cut = async {
+            if cancelled.wait_for(|cut| *cut).await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        };
+        let (child, serving) =
+            launched.start(&config, self.patience, cut, progress).await.map_err(|error| {
+                if let LaunchError::Cancelled = error {
+                    refuse(ErrorKind::Conflict, "the start was cut short by a stop")
+                } else {
+                    error.into_api()
+                }
+            })?;
+        if let Err(error) = self.update(&record.id, move |record| record.ready(serving)).await {
+            end_child(child).await;
+            return Err(error);
+        }
+        self.watch_child(record, child);
+        tracing::info!(session = %record.id, generation = %record.generation, "serving");
+        Ok(())
+    }
+
+    /// Leaves no half-made session: one that never served goes with its directory, another one sleeps on.
+    async fn after_failed_start(
+        self: &Arc<Self>,
+        record: &Record,
+        error: &ApiError,
+    ) -> Result<(), ApiError> {
+        // `launch` has collected its child; what it left behind in a namespace holds the lock a moment longer.
+        let lock = self.home.slot_lock(&record.slot);
+        fence(None, &lock, Duration::ZERO).await.map_err(|error| error.into_api())?;
+        let detail = error.message.clone();
+        let after =
+            self.update(&record.id, move |record| record.start_failed(detail, now())).await?;
+        if after.record.half_made() {
+            self.delete_storage(&after.record).await?;
+        }
+        Ok(())
+    }
+
+    /// Watches a worker that this process started.
+    pub(super) fn watch_child(self: &Arc<Self>, record: &Record, mut child: Child) {
+        let log = self.home.slot_log(&record.slot);
+        self.watch(record, async move {
+            let status = child.wait().await;
+            let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
+            words(&status, &log)
+        });
+    }
+
+    /// Watches a worker that an earlier allocator started.
+    pub(super) fn watch_adopted(self: &Arc<Self>, record: &Record, handle: Handle) {
+        let log = self.home.slot_log(&record.slot);
+        self.watch(record, async move {
+            handle.exited().await;
+            words("exit status unknown: an earlier allocator had started it", &log)
+        });
+    }
+
+    fn watch(
+        self: &Arc<Self>,
+        record: &Record,
+        exit: impl Future<Output = String> + Send + 'static,
+    ) {
+        let (sender, ended) = watch::channel(None);
+        let generation = record.generation;
+        lock(&self.live).insert(record.id.clone(), Live { generation, ended, seen: None });
+        let (driver, id) = (Arc::clone(self), record.id.clone());
+        let slot_lock = self.home.slot_lock(&record.slot);
+        tokio::spawn(async move {
+            let words = exit.await;
+            if !fence::released(&slot_lock, LOCK_AFTER_EXIT).await
+                && let Err(error) = fence(None, &slot_lock, Duration::ZERO).await
+            {
+                // Unknown counts as alive: the record keeps its worker, a forced stop tries again.
+                tracing::error!(session = %id, %error, "a dead worker has left something alive");
+                return;
+            }
+            sender.send_replace(Some(words));
+            if let Err(error) = driver.mark_lost(&id, generation).await {
+                tracing::error!(session = %id, %error, "cannot write down the end of a worker");
+            }
+        });
+    }
+
+    /// Worker `generation` has ended by itself: writes that down unless someone is ending it anyway.
+    pub(super) async fn mark_lost(
+        self: &Arc<Self>,
+        id: &SessionId,
+        generation: Generation,
+    ) -> Result<(), ApiError> {
+        let live = lock(&self.live).get(id).cloned();
+        let words = match live.filter(|live| live.generation == generation) {
+            Some(mut live) => {
+                let ended = live.ended.wait_for(Option::is_some);
+                // Seen dead by number before the watcher saw it: its words are worth a moment.
+                match tokio::time::timeout(LOCK_AFTER_EXIT * 2, ended).await {
+                    Ok(Ok(words)) => words.clone().unwrap_or_default(),
+                    _ => return Err(refuse(ErrorKind::Unavailable, "its worker is just ending")),
+                }
+            }
+            None => "the worker is gone".to_owned(),
+        };
+        let changed = words.clone();
+        let outcome = self
+            .change({
+                let id = id.clone();
+                move |book| {
+                    let Some(mut stored) = book.session(&id)? else { return Ok(false) };
+                    let lost = stored.record.phase == Phase::Active
+                        && stored.record.lost(generation, changed, now()).is_ok();
+                    if lost {
+                        book.put_session(&stored)?;
+                    }
+                    Ok(lost)
+                }
+            })
+            .await?;
+        if outcome {
+            tracing::warn!(session = %id, %words, "worker lost");
+        }
+        let mut live = lock(&self.live);
+        if live.get(id).is_some_and(|live| live.generation == generation) && outcome {
+            live.remove(id);
+        }
+        Ok(())
+    }
+}
+
+async fn end_child(mut child: Child) {
+    let _ = child.start_kill();
+    let _ = child.wait().await;
+}
+
+fn words(status: &str, log: &std::path::Path) -> String {
+    match launch::last_words(log) {
+        Some(line) => format!("the worker ended by itself ({status}); its last log line: {line}"),
+        None => format!("the worker ended by itself ({status})"),
+    }
+}

@@ -1,0 +1,59 @@
+//! What callers see of a record. Looking never wakes anything.
+
+use std::sync::Arc;
+
+use casemate_allocator_core::record::Record;
+use casemate_allocator_core::tick;
+use casemate_protocol::api::{ApiError, ErrorKind, SessionList, SessionView, WorkerView};
+use casemate_protocol::ids::SessionId;
+
+use super::Driver;
+use crate::refusal::{IntoApi as _, refuse};
+
+impl Driver {
+    /// The record as callers see it: names of handed variables, not their values.
+    pub(super) fn view(&self, record: &Record) -> SessionView {
+        let seen = self.living(record).and_then(|live| live.seen);
+        let worker = record.worker.as_ref().and_then(|worker| {
+            let serving = worker.serving.as_ref()?;
+            Some(WorkerView {
+                boot: serving.boot.clone(),
+                tier: serving.tier,
+                pid: u32::try_from(worker.process.pid).ok()?,
+                activity: seen.as_ref().map(|seen| seen.activity),
+                worktree: self.home.worktree(&record.slot, &record.id),
+            })
+        });
+        let mut intent = record.intent.clone();
+        for value in intent.env.values_mut() {
+            value.clear();
+        }
+        SessionView {
+            id: record.id.clone(),
+            key: record.key.clone(),
+            incarnation: record.incarnation,
+            generation: record.generation,
+            intent,
+            phase: record.phase,
+            slot: record.slot.clone(),
+            worker,
+            last_end: record.last_end.clone(),
+            next: tick::next(record, seen.as_ref()),
+            created: record.created,
+        }
+    }
+
+    /// `GET /v1/sessions`.
+    pub(crate) fn list(self: &Arc<Self>) -> Result<SessionList, ApiError> {
+        let all = self.store.sessions().map_err(|error| error.into_api())?;
+        Ok(SessionList { sessions: all.iter().map(|stored| self.view(&stored.record)).collect() })
+    }
+
+    /// `GET /v1/sessions/{id}`.
+    pub(crate) fn show(self: &Arc<Self>, id: &SessionId) -> Result<SessionView, ApiError> {
+        match self.store.session(id).map_err(|error| error.into_api())? {
+            Some(stored) => Ok(self.view(&stored.record)),
+            None => Err(refuse(ErrorKind::NotFound, format!("no session {id}"))),
+        }
+    }
+}

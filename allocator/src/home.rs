@@ -1,0 +1,306 @@
+//! The home directory: its layout, its modes, the lock of the one allocator, the discovery file and the signing key.
+//!
+//! Owns nothing beyond a call but [`UpLock`], which is held for the allocator's life. Everything below is private to
+//! its owner: the home itself is mode 0700 and that is checked, not assumed.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::os::unix::fs::{
+    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+};
+use std::path::{Path, PathBuf};
+
+use casemate_protocol::api::Endpoint;
+use casemate_protocol::ids::{SessionId, SlotId};
+use casemate_protocol::token::SigningSecret;
+use nix::fcntl::{Flock, FlockArg};
+
+/// Why the home cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum HomeError {
+    /// A file or directory could not be read or made.
+    #[error("cannot use {path}: check that it is yours and that its disk has room")]
+    Io {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// Others may enter it.
+    #[error("{path} is open to others (mode {mode:o}); run `chmod 700 {path}`")]
+    Open {
+        /// The home.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// It belongs to somebody else.
+    #[error("{path} belongs to user {owner}; choose another home with --home")]
+    Foreign {
+        /// The home.
+        path: PathBuf,
+        /// Its owner.
+        owner: u32,
+    },
+    /// Another allocator lives here.
+    #[error("an allocator already runs in {home} (pid {pid}); use it, or stop it first")]
+    AlreadyRunning {
+        /// The home.
+        home: PathBuf,
+        /// The other one's process id.
+        pid: u32,
+    },
+    /// The signing key is damaged or readable by others.
+    #[error("{path} is not a private 32-byte key; stop all workers, then remove it")]
+    Key {
+        /// The key file.
+        path: PathBuf,
+    },
+}
+
+/// The paths below one home.
+#[derive(Debug, Clone)]
+pub(crate) struct Home(PathBuf);
+
+/// Held by the one allocator of a home, for its life.
+#[derive(Debug)]
+pub(crate) struct UpLock(#[expect(dead_code, reason = "dropping it unlocks")] Flock<File>);
+
+fn io_at(path: &Path) -> impl FnOnce(io::Error) -> HomeError + '_ {
+    move |source| HomeError::Io { path: path.to_owned(), source }
+}
+
+fn private_dir(path: &Path) -> Result<(), HomeError> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(io_at(path))
+}
+
+// === impl Home ===
+
+impl Home {
+    /// Makes the home where it is missing and checks that it is the caller's and nobody else's.
+    ///
+    /// # Errors
+    /// [`HomeError`]: not makeable, open to others, or another user's.
+    pub(crate) fn open(path: &Path) -> Result<Self, HomeError> {
+        private_dir(path)?;
+        // Resolved once: workers, rules and refusals must all mean the same place.
+        let path = path.canonicalize().map_err(io_at(path))?;
+        let meta = path.metadata().map_err(io_at(&path))?;
+        if meta.uid() != nix::unistd::geteuid().as_raw() {
+            return Err(HomeError::Foreign { path, owner: meta.uid() });
+        }
+        let mode = meta.mode() & 0o7777;
+        if mode & 0o077 != 0 {
+            return Err(HomeError::Open { path, mode });
+        }
+        let home = Self(path);
+        for dir in ["run", "keys", "profiles", "slots"] {
+            private_dir(&home.0.join(dir))?;
+        }
+        Ok(home)
+    }
+
+    /// The home itself, absolute and resolved.
+    #[must_use]
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// The discovery file.
+    #[must_use]
+    pub(crate) fn discovery(&self) -> PathBuf {
+        self.0.join("run/allocator.json")
+    }
+
+    /// The store.
+    #[must_use]
+    pub(crate) fn store(&self) -> PathBuf {
+        self.0.join("store.redb")
+    }
+
+    /// Profiles besides the built-in one.
+    #[must_use]
+    pub(crate) fn profiles(&self) -> PathBuf {
+        self.0.join("profiles")
+    }
+
+    /// All slots.
+    #[must_use]
+    pub(crate) fn slots(&self) -> PathBuf {
+        self.0.join("slots")
+    }
+
+    /// One slot's directory.
+    #[must_use]
+    pub(crate) fn slot(&self, slot: &SlotId) -> PathBuf {
+        self.slots().join(slot.as_str())
+    }
+
+    /// The lock that a slot's live worker holds.
+    #[must_use]
+    pub(crate) fn slot_lock(&self, slot: &SlotId) -> PathBuf {
+        self.slot(slot).join("run/lock")
+    }
+
+    /// The log of a slot's workers.
+    #[must_use]
+    pub(crate) fn slot_log(&self, slot: &SlotId) -> PathBuf {
+        self.slot(slot).join("run/worker.log")
+    }
+
+    /// A session's worktree on this machine's own paths.
+    #[must_use]
+    pub(crate) fn worktree(&self, slot: &SlotId, session: &SessionId) -> PathBuf {
+        self.slot(slot).join("sessions").join(session.as_str()).join("work")
+    }
+
+    /// Makes a slot's directories; with a user id, those that the worker writes are that user's.
+    ///
+    /// # Errors
+    /// [`HomeError::Io`].
+    pub(crate) fn make_slot(&self, slot: &SlotId, uid: Option<u32>) -> Result<(), HomeError> {
+        let dir = self.slot(slot);
+        private_dir(&dir)?;
+        for part in ["sessions", "state", "run"] {
+            let part = dir.join(part);
+            private_dir(&part)?;
+            if uid.is_some() {
+                std::os::unix::fs::chown(&part, uid, uid).map_err(io_at(&part))?;
+            }
+        }
+        if uid.is_some() {
+            std::os::unix::fs::chown(&dir, uid, uid).map_err(io_at(&dir))?;
+        }
+        Ok(())
+    }
+
+    /// Takes the home for this process.
+    ///
+    /// # Errors
+    /// [`HomeError::AlreadyRunning`] where another allocator lives.
+    pub(crate) fn lock(&self) -> Result<UpLock, HomeError> {
+        let path = self.0.join("run/up.lock");
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .read(true)
+            .write(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(io_at(&path))?;
+        let mut lock = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => lock,
+            Err((mut file, nix::errno::Errno::EWOULDBLOCK)) => {
+                let mut text = String::new();
+                file.read_to_string(&mut text).map_err(io_at(&path))?;
+                let pid = text.trim().parse().unwrap_or(0);
+                return Err(HomeError::AlreadyRunning { home: self.0.clone(), pid });
+            }
+            Err((_, errno)) => return Err(io_at(&path)(errno.into())),
+        };
+        lock.set_len(0)
+            .and_then(|()| lock.rewind())
+            .and_then(|()| writeln!(lock, "{}", std::process::id()))
+            .map_err(io_at(&path))?;
+        Ok(UpLock(lock))
+    }
+
+    /// Publishes the endpoint: whole or not at all, and readable by the owner only.
+    ///
+    /// # Errors
+    /// [`HomeError::Io`].
+    pub(crate) fn publish(&self, endpoint: &Endpoint) -> Result<(), HomeError> {
+        let text = serde_json::to_vec(endpoint).expect("an endpoint is plain data");
+        write_private(&self.discovery(), &text)
+    }
+
+    /// Takes the endpoint back.
+    pub(crate) fn unpublish(&self) {
+        let _ = std::fs::remove_file(self.discovery());
+    }
+
+    /// The key that signs worker tokens; made at the first start.
+    ///
+    /// # Errors
+    /// [`HomeError::Key`] where the file is not 32 bytes with mode 0600.
+    pub(crate) fn signing_secret(&self) -> Result<SigningSecret, HomeError> {
+        let path = self.0.join("keys/signing.seed");
+        let mut file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let secret = SigningSecret::generate();
+                write_private(&path, &secret.seed())?;
+                return Ok(secret);
+            }
+            Err(error) => return Err(io_at(&path)(error)),
+        };
+        let mode = file.metadata().map_err(io_at(&path))?.permissions().mode();
+        let mut seed = Vec::with_capacity(33);
+        file.read_to_end(&mut seed).map_err(io_at(&path))?;
+        match <[u8; 32]>::try_from(seed) {
+            Ok(seed) if mode & 0o077 == 0 => Ok(SigningSecret::from_seed(&seed)),
+            _ => Err(HomeError::Key { path }),
+        }
+    }
+}
+
+/// Writes a file of mode 0600 so that a reader, or a crash, sees the old one or the new one.
+fn write_private(path: &Path, content: &[u8]) -> Result<(), HomeError> {
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(".new");
+    let temporary = PathBuf::from(temporary);
+    let write = || {
+        // A left-over of a crash may have any mode.
+        match std::fs::remove_file(&temporary) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file =
+            OpenOptions::new().create_new(true).write(true).mode(0o600).open(&temporary)?;
+        file.write_all(content)?;
+        file.sync_all()?;
+        std::fs::rename(&temporary, path)?;
+        File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
+    };
+    write().map_err(io_at(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_home_that_others_may_enter_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("home");
+        drop(Home::open(&path).unwrap());
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o750)).unwrap();
+        assert!(matches!(Home::open(&path), Err(HomeError::Open { mode: 0o750, .. })));
+    }
+
+    #[test]
+    fn the_second_lock_names_the_first_ones_pid() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::open(&dir.path().join("home")).unwrap();
+        let held = home.lock().unwrap();
+        let error = home.lock().unwrap_err();
+        assert!(
+            matches!(error, HomeError::AlreadyRunning { pid, .. } if pid == std::process::id())
+        );
+        drop(held);
+        home.lock().unwrap();
+    }
+
+    #[test]
+    fn the_signing_key_stays_and_is_private() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::open(&dir.path().join("home")).unwrap();
+        let first = home.signing_secret().unwrap();
+        assert_eq!(first.seed(), home.signing_secret().unwrap().seed());
+        let path = home.path().join("keys/signing.seed");
+        assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o600);
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(matches!(home.signing_secret(), Err(HomeError::Key { .. })));
+    }
+}

@@ -1,0 +1,207 @@
+//! What a session's workers are made of: profile and intent, resolved once, when the session is made. A later change of
+//! the profile, of PATH or of a policy file touches the key's next incarnation only.
+
+use std::path::{Path, PathBuf};
+
+use casemate_allocator_core::record::{Record, Terms};
+use casemate_protocol::api::{ApiError, ErrorKind, Intent};
+use casemate_protocol::policy::Policy;
+use casemate_protocol::tier::Tier;
+use casemate_protocol::token::PublicKey;
+use casemate_protocol::worker::{AgentCommand, Repository, WorkerConfig};
+use serde::{Deserialize, Serialize};
+
+use crate::home::Home;
+use crate::profile::{Profile, is_variable_name};
+use crate::programs::{self, Limits};
+use crate::refusal::{IntoApi as _, refuse};
+use crate::repository;
+
+/// The resolved parts. Never holds values of the allocator's own environment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Plan {
+    /// The tier that each worker of the session sets up.
+    pub tier: Tier,
+    /// Where the repository comes from.
+    pub repository: Option<Repository>,
+    /// Copied into a new HOME.
+    pub home_template: Option<PathBuf>,
+    /// Central skills.
+    pub skills: Option<PathBuf>,
+    /// Grants besides the system directories.
+    pub programs: Vec<PathBuf>,
+    /// The policy's text.
+    pub policy: String,
+    /// The agent's command line, its program absolute.
+    pub argv: Vec<String>,
+    /// Names of variables from the allocator's environment.
+    pub pass: Vec<String>,
+    /// Further ports to connect to.
+    pub connect: Vec<u16>,
+    /// Seconds.
+    pub permission_ttl: u64,
+    /// Seconds.
+    pub grace: u64,
+    /// The slot has a user id of its own (the allocator was root).
+    pub own_uid: bool,
+}
+
+/// Resolves an intent. Reads profile, policy and PATH; changes nothing.
+pub(crate) fn make(intent: &Intent, home: &Home, tier: Tier) -> Result<(Plan, Terms), ApiError> {
+    let profile =
+        Profile::load(&home.profiles(), &intent.profile).map_err(|error| error.into_api())?;
+    if tier < profile.tier {
+        let message = format!(
+            "profile `{}` wants tier {} and this machine gives {tier}; `casemate doctor` says what is missing",
+            intent.profile, profile.tier
+        );
+        return Err(refuse(ErrorKind::Unavailable, message));
+    }
+    for (name, value) in &intent.env {
+        if !is_variable_name(name) || value.contains('\0') {
+            let message = format!("`{name}` cannot be an environment variable");
+            return Err(refuse(ErrorKind::Invalid, message));
+        }
+    }
+    if intent.agent.iter().any(|word| word.contains('\0')) {
+        return Err(refuse(ErrorKind::Invalid, "the agent's command line holds a NUL"));
+    }
+    let repository = intent
+        .repository
+        .as_deref()
+        .or(profile.repository.as_deref())
+        .map(|text| repository::resolve(text, home.path()))
+        .transpose()
+        .map_err(|error| error.into_api())?;
+    let user_home = std::env::var_os("HOME").map(PathBuf::from);
+    let user_home = user_home.map(|path| path.canonicalize().unwrap_or(path));
+    let limits = Limits { casemate: home.path(), home: user_home.as_deref() };
+    let argv0 = intent.agent.first().map_or("", String::as_str);
+    let found = programs::find(argv0, &intent.env, limits).map_err(|error| error.into_api())?;
+    let program = found.program.into_os_string().into_string().map_err(|path| {
+        refuse(ErrorKind::Invalid, format!("the agent's path {} is not UTF-8", path.display()))
+    })?;
+    let mut grants = found.grants;
+    let skills = intent.skills.clone().or(profile.skills);
+    let home_template = intent.home_template.clone().or(profile.home_template);
+    let more: Vec<PathBuf> = intent.programs.iter().chain(&profile.programs).cloned().collect();
+    for path in more.iter().chain(&skills).chain(&home_template) {
+        grantable(path, limits)?;
+    }
+    for path in more {
+        if !grants.contains(&path) {
+            grants.push(path);
+        }
+    }
+    let mut connect: Vec<u16> = intent.connect.iter().chain(&profile.connect).copied().collect();
+    connect.sort_unstable();
+    connect.dedup();
+    if connect.contains(&0) {
+        return Err(refuse(ErrorKind::Invalid, "port 0 cannot be connected to"));
+    }
+    let terms = Terms {
+        idle_ttl_ms: u64::try_from(profile.idle_ttl.as_millis()).unwrap_or(u64::MAX),
+        close: profile.close.into(),
+    };
+    let plan = Plan {
+        tier,
+        repository,
+        home_template,
+        skills,
+        programs: grants,
+        policy: policy_text(&profile.policy)?,
+        argv: std::iter::once(program).chain(intent.agent.iter().skip(1).cloned()).collect(),
+        pass: profile.env,
+        connect,
+        permission_ttl: profile.permission_ttl.as_secs(),
+        grace: profile.grace.as_secs().max(1),
+        own_uid: nix::unistd::geteuid().is_root(),
+    };
+    Ok((plan, terms))
+}
+
+/// Whether a path that a profile or a caller names may be shown to an agent.
+fn grantable(path: &Path, limits: Limits<'_>) -> Result<(), ApiError> {
+    let shown = path.display();
+    if !path.is_absolute() {
+        let message = format!("`{shown}` is relative; write an absolute path");
+        return Err(refuse(ErrorKind::Invalid, message));
+    }
+    let resolved = path
+        .canonicalize()
+        .map_err(|_| refuse(ErrorKind::NotFound, format!("{shown} does not exist")))?;
+    if !programs::allowed(&resolved, limits) || resolved.starts_with(limits.casemate) {
+        let message = format!(
+            "{shown} cannot be granted: it is or holds the root, HOME or casemate's home, or lies in the last; \
+             name a narrower directory"
+        );
+        return Err(refuse(ErrorKind::Invalid, message));
+    }
+    Ok(())
+}
+
+/// A policy's text, checked.
+fn policy_text(name: &str) -> Result<String, ApiError> {
+    let (text, place) = if name == "developer" {
+        (casemate_protocol::policy::DEVELOPER.to_owned(), "the built-in policy".to_owned())
+    } else if name.starts_with('/') {
+        let text = std::fs::read_to_string(name).map_err(|error| {
+            refuse(ErrorKind::NotFound, format!("cannot read the policy {name}: {error}"))
+        })?;
+        (text, name.to_owned())
+    } else {
+        let message = format!(
+            "no built-in policy `{name}`; use `developer`, or the absolute path of a policy file"
+        );
+        return Err(refuse(ErrorKind::NotFound, message));
+    };
+    Policy::parse(&text)
+        .map_err(|error| refuse(ErrorKind::Invalid, format!("{place}: {error}")))?;
+    Ok(text)
+}
+
+impl Plan {
+    /// The user id of the slot's processes; `None`: the allocator's own.
+    #[must_use]
+    pub(crate) fn uid(&self, record: &Record) -> Option<u32> {
+        self.own_uid.then(|| record.seat.uid())
+    }
+
+    /// What the next worker is told.
+    #[must_use]
+    pub(crate) fn config(
+        &self,
+        record: &Record,
+        home: &Home,
+        verify_key: PublicKey,
+    ) -> WorkerConfig {
+        let mut env = std::collections::BTreeMap::new();
+        for name in &self.pass {
+            if let Ok(value) = std::env::var(name) {
+                env.insert(name.clone(), value);
+            }
+        }
+        env.extend(record.intent.env.clone());
+        WorkerConfig {
+            session: record.id.clone(),
+            incarnation: record.incarnation,
+            generation: record.generation,
+            slot: record.slot.clone(),
+            verify_key,
+            tier: self.tier,
+            volume: home.slot(&record.slot),
+            repository: self.repository.clone(),
+            home_template: self.home_template.clone(),
+            skills: self.skills.clone(),
+            programs: self.programs.clone(),
+            policy: self.policy.clone(),
+            agent: AgentCommand { argv: self.argv.clone(), env },
+            ports: record.seat.ports(),
+            connect: self.connect.clone(),
+            listen: std::net::SocketAddr::from(([127, 0, 0, 1], 0)),
+            permission_ttl: self.permission_ttl,
+            grace: self.grace,
+            host_uid: self.uid(record),
+        }
+    }
+}
