@@ -4,9 +4,16 @@
 
 use super::*;
 
+mod asks;
+mod bytes;
+mod cancel;
 mod door;
+mod ending;
 mod handshake;
+mod model;
 mod setup;
+mod turns;
+mod updates;
 
 /// The settings of all tests.
 const TTL: u64 = 1_000;
