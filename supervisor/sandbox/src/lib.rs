@@ -3,6 +3,8 @@
 //!
 //! The only crate with `unsafe`. It decides nothing: what to allow comes from a policy, what to start from the caller.
 
+pub mod lock;
+pub mod namespaces;
 pub mod reap;
 pub mod shield;
 mod single;

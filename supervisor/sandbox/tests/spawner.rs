@@ -29,6 +29,7 @@ const TESTS: &[support::Test] = &[
     ("kill_all_ends_daemons_of_its_session_and_nothing_else", kill_all),
     ("dropping_a_session_ends_its_processes", dropped_session),
     ("a_killed_supervisor_leaves_neither_agents_nor_spawner", killed_supervisor),
+    ("neither_spawner_nor_agents_hold_the_slots_lock", lock_is_ours),
     ("a_failed_start_names_step_and_errno", failures),
     ("no_exit_code_is_lost_among_failing_and_fast_starts", no_lost_exit),
     ("a_probe_answers_what_the_agent_would_get", probe),
@@ -225,6 +226,19 @@ fn killed_supervisor() {
     supervisor.kill().unwrap();
     supervisor.wait().unwrap();
     eventually("spawner, agent and daemon end", || pids.iter().copied().all(dead));
+}
+
+fn lock_is_ours() {
+    let dir = temp_dir();
+    let path = dir.path().join("lock");
+    let held = casemate_sandbox::lock::hold(&path).unwrap();
+    let s = Session::new();
+    let (agent, _daemon) = with_daemon(&s.session);
+    casemate_sandbox::lock::hold(&path).unwrap_err();
+    drop(held);
+    // Spawner, agent and daemon live, and none of them stands in the way.
+    drop(casemate_sandbox::lock::hold(&path).unwrap());
+    assert!(!dead(agent) && !dead(s.spawner.pid()));
 }
 
 fn failures() {
