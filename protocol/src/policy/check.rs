@@ -45,7 +45,7 @@ impl<'a> Checker<'a> {
         }
         self.reason(file.landlock.reason)?;
         self.reason(file.sockets.reason)?;
-        self.abi(&file.landlock.abi, &file.tcp, &file.scope)?;
+        self.abi(&file.landlock.abi, &file.scope)?;
         Ok(Policy {
             revision,
             name: file.name.into_inner(),
@@ -72,20 +72,10 @@ impl<'a> Checker<'a> {
         })
     }
 
-    /// A requirement below what the rules need would be a promise that an old kernel silently breaks.
-    fn abi(
-        &self,
-        abi: &Spanned<u32>,
-        tcp: &[Spanned<file::Tcp>],
-        scopes: &[Spanned<file::ScopeEntry>],
-    ) -> Checked<()> {
-        let needed = if !scopes.is_empty() {
-            SCOPE_ABI
-        } else if !tcp.is_empty() {
-            TCP_ABI
-        } else {
-            1
-        };
+    /// A requirement below what the rules need would be a promise that an old kernel silently breaks. TCP rules are
+    /// always needed: a port that is not named is refused.
+    fn abi(&self, abi: &Spanned<u32>, scopes: &[Spanned<file::ScopeEntry>]) -> Checked<()> {
+        let needed = if scopes.is_empty() { TCP_ABI } else { SCOPE_ABI };
         if *abi.get_ref() < needed {
             return Err(self.wrong(
                 abi,

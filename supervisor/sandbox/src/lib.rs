@@ -15,4 +15,5 @@ pub use reap::{Exit, reap};
 pub use spawner::{Command, ProbeAnswer, SessionSpawner, SpawnError, Spawner, Step};
 pub use wall::{
     Places, Program, Rlimit, Wall, WallError, environment, landlock_abi, landlock_errata,
+    syscall_number,
 };

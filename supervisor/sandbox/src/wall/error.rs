@@ -70,7 +70,7 @@ pub enum WallError {
         line: Option<usize>,
     },
     /// The mount table, which tells what a path really is, could not be read.
-    #[error("cannot read /proc/self/mountinfo: mount /proc before starting a worker")]
+    #[error("cannot read /proc/thread-self/mountinfo: mount /proc before starting a worker")]
     Mounts(#[source] io::Error),
     /// The kernel refused the ruleset.
     #[error("landlock refused {what}")]

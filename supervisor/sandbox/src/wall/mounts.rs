@@ -98,3 +98,53 @@ pub(super) fn is_reachable(real: &Path) -> bool {
     let name = real.as_os_str().as_bytes();
     name.starts_with(b"/") && !name.ends_with(b" (deleted)")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &[u8] = b"\
+20 1 253:0 / / rw,relatime - ext4 /dev/vda rw
+30 20 0:22 / /proc rw - proc proc rw
+40 20 253:0 /srv/slots /mnt/s\\040x rw shared:1 - ext4 /dev/vda rw
+50 20 253:0 /srv/slots/a/state /skills/deep rw - ext4 /dev/vda rw
+not a mount
+";
+
+    fn at(id: u64, path: &str) -> Location {
+        Mounts::parse(TABLE).location(id, Path::new(path)).unwrap()
+    }
+
+    #[test]
+    fn a_bind_mount_is_where_its_source_is() {
+        assert_eq!(at(40, "/mnt/s x/a"), at(20, "/srv/slots/a"));
+        assert!(at(40, "/mnt/s x").overlaps(&at(20, "/srv/slots/a/state")));
+        assert!(at(50, "/skills/deep/x").overlaps(&at(20, "/srv")));
+        assert!(!at(40, "/mnt/s x/b").overlaps(&at(20, "/srv/slots/a/state")));
+        assert!(!at(20, "/srv/slots").overlaps(&at(20, "/srv/slots-2")));
+    }
+
+    #[test]
+    fn the_same_path_on_another_device_is_elsewhere() {
+        assert!(!at(30, "/proc").overlaps(&at(20, "/")));
+    }
+
+    #[test]
+    fn mounts_below_a_directory_are_found() {
+        let mounts = Mounts::parse(TABLE);
+        let below: Vec<_> = mounts.below(Path::new("/skills")).map(|(point, _)| point).collect();
+        assert_eq!(below, [Path::new("/skills/deep")]);
+        assert_eq!(mounts.below(Path::new("/skills/deep")).count(), 0);
+    }
+
+    #[test]
+    fn escapes_are_three_octal_digits() {
+        assert_eq!(unescape(b"a\\134\\011b\\0"), PathBuf::from("a\\\tb\\0"));
+    }
+
+    #[test]
+    fn the_mount_id_is_read_from_fdinfo() {
+        assert_eq!(mount_id("pos:\t0\nflags:\t012000000\nmnt_id:\t29\nino:\t2\n"), Some(29));
+        assert_eq!(mount_id("pos:\t0\n"), None);
+    }
+}

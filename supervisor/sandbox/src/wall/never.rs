@@ -39,7 +39,7 @@ struct Closed {
 
 impl Never {
     pub(super) fn resolve(paths: &[PathBuf]) -> Result<Self, WallError> {
-        let mountinfo = fs::read("/proc/self/mountinfo").map_err(WallError::Mounts)?;
+        let mountinfo = fs::read("/proc/thread-self/mountinfo").map_err(WallError::Mounts)?;
         let mounts = Mounts::parse(&mountinfo);
         let mut never = Self {
             mounts,
@@ -71,7 +71,8 @@ impl Never {
     /// Refuses a grant, given as the descriptor that the rule will be bound to.
     pub(super) fn check(&self, grant: &Grant, fd: BorrowedFd<'_>) -> Result<(), WallError> {
         let trouble = |source| WallError::Path { path: grant.path.clone(), source };
-        let real = fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).map_err(trouble)?;
+        let real =
+            fs::read_link(format!("/proc/thread-self/fd/{}", fd.as_raw_fd())).map_err(trouble)?;
         if !mounts::is_reachable(&real) {
             return Err(trouble(io::Error::from(io::ErrorKind::NotFound)));
         }
@@ -124,7 +125,7 @@ impl Never {
     }
 
     fn location(&self, fd: BorrowedFd<'_>, real: &Path) -> io::Result<Option<Location>> {
-        let fdinfo = fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd()))?;
+        let fdinfo = fs::read_to_string(format!("/proc/thread-self/fdinfo/{}", fd.as_raw_fd()))?;
         Ok(mounts::mount_id(&fdinfo).and_then(|id| self.mounts.location(id, real)))
     }
 }

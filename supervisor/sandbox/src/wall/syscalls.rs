@@ -27,6 +27,15 @@ pub(super) fn find(name: &str) -> Option<Found> {
     x86_64_only(name)
 }
 
+/// A system call's number on this architecture, by its name in syscalls(2).
+#[must_use]
+pub fn syscall_number(name: &str) -> Option<i64> {
+    match find(name)? {
+        Found::Number(number) => Some(number),
+        Found::Elsewhere => None,
+    }
+}
+
 macro_rules! numbers {
     ($table:ident, $( $name:ident $constant:ident, )*) => {
         const $table: &[(&str, i64)] = &[ $( (stringify!($name), libc::$constant), )* ];

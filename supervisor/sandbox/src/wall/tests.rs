@@ -27,10 +27,305 @@ pub(crate) fn places(root: &Path) -> Places {
     }
 }
 
-#[test]
-fn the_default_policy_builds() {
+const FRAME: &str = "version = 1\nname = \"t\"\n[landlock]\nabi = 6\nreason = \"r\"\n\
+                     [sockets]\nerrno = \"EACCES\"\nreason = \"r\"\n";
+
+fn policy(rules: &str) -> Policy {
+    Policy::parse(&format!("{FRAME}{rules}")).unwrap()
+}
+
+fn path_rule(path: &Path) -> String {
+    format!("[[path]]\npath = \"{}\"\naccess = [\"read\"]\nreason = \"r\"\n", path.display())
+}
+
+/// Builds a wall that grants one path below a session's root, with `state` closed.
+fn grant(root: &Path, path: &Path) -> Result<Wall, WallError> {
+    Wall::build(&policy(&path_rule(path)), &places(root))
+}
+
+fn is_refused(root: &Path, path: &Path) -> bool {
+    match grant(root, path) {
+        Ok(_) => false,
+        Err(WallError::Never { never, line, .. }) => {
+            assert_eq!((never, line), (root.join("state"), Some(FRAME.lines().count() + 1)));
+            true
+        }
+        Err(other) => panic!("{other}"),
+    }
+}
+
+fn root() -> (tempfile::TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
-    let policy = Policy::parse(DEVELOPER).unwrap();
-    let wall = Wall::build(&policy, &places(directory.path())).unwrap();
-    eprintln!("{:#?}", wall.summary());
+    let root = directory.path().canonicalize().unwrap();
+    std::fs::create_dir_all(root.join("state/deep")).unwrap();
+    std::fs::create_dir_all(root.join("open/inner")).unwrap();
+    (directory, root)
+}
+
+#[test]
+fn the_default_policy_builds_and_says_what_it_does() {
+    let (_directory, root) = root();
+    let mut places = places(&root);
+    places.tier = Tier::Namespace;
+    let wall = Wall::build(&Policy::parse(DEVELOPER).unwrap(), &places).unwrap();
+    let summary = wall.summary();
+    let abi = landlock_abi().unwrap();
+    assert!(summary[0].starts_with(&format!("landlock abi {abi} (required 6)")), "{summary:?}");
+    assert!(summary.iter().any(|line| line.contains("{skills} (none given)")), "{summary:?}");
+    assert!(summary.iter().any(|line| line.starts_with("seccomp ")), "{summary:?}");
+    // No rule of the default policy depends on a tier that this worker has.
+    assert!(!summary.iter().any(|line| line.contains("needs tier")), "{summary:?}");
+    assert_eq!(wall.rlimits()[0], Rlimit { resource: libc::RLIMIT_CORE, soft: 0, hard: 0 });
+}
+
+#[test]
+fn what_is_closed_cannot_be_granted_above_at_or_below() {
+    let (_directory, root) = root();
+    for path in ["", "state", "state/deep"] {
+        assert!(is_refused(&root, &root.join(path)), "{path}");
+    }
+    assert!(is_refused(&root, Path::new("/")));
+    for path in ["open", "work"] {
+        assert!(!is_refused(&root, &root.join(path)), "{path}");
+    }
+}
+
+#[test]
+fn links_do_not_open_what_is_closed() {
+    let (_directory, root) = root();
+    for (target, link) in [("state", "open/a"), ("state/deep", "open/b"), ("", "open/c")] {
+        std::os::unix::fs::symlink(root.join(target), root.join(link)).unwrap();
+        assert!(is_refused(&root, &root.join(link)), "{link}");
+    }
+    // A link within a granted directory opens nothing: the kernel judges where it leads.
+    assert!(!is_refused(&root, &root.join("open")));
+    // The closed path may be named by a link as well.
+    std::os::unix::fs::symlink(root.join("open/inner"), root.join("alias")).unwrap();
+    let closed = Places { never: vec![root.join("alias")], ..places(&root) };
+    let built = Wall::build(&policy(&path_rule(&root.join("open"))), &closed);
+    assert!(matches!(built, Err(WallError::Never { .. })), "{built:?}");
+}
+
+#[test]
+fn a_closed_path_that_does_not_exist_yet_is_closed() {
+    let (_directory, root) = root();
+    let closed = Places { never: vec![root.join("open/later/key")], ..places(&root) };
+    let built = |path: &str| Wall::build(&policy(&path_rule(&root.join(path))), &closed);
+    assert!(matches!(built("open"), Err(WallError::Never { .. })));
+    assert!(built("open/inner").is_ok());
+}
+
+#[test]
+fn the_callers_own_list_is_checked_too() {
+    let (_directory, root) = root();
+    let mut places = places(&root);
+    places.read = vec![root.join("state")];
+    let error = Wall::build(&policy(""), &places).unwrap_err();
+    assert!(error.to_string().starts_with("the caller would grant"), "{error}");
+    let mut places = super::tests::places(&root);
+    places.programs = vec![root.join("state/deep")];
+    let error = Wall::build(&Policy::parse(DEVELOPER).unwrap(), &places).unwrap_err();
+    assert!(matches!(error, WallError::Never { .. }), "{error}");
+}
+
+/// Bind mounts are made in a mount namespace of a child's own.
+#[test]
+fn bind_mounts_do_not_open_what_is_closed() {
+    let (_directory, root) = root();
+    for name in ["at", "below", "above", "other", "open/inner"] {
+        std::fs::create_dir_all(root.join(name)).unwrap();
+    }
+    // (what is mounted, where, what is granted)
+    let cases = [
+        ("state", "at", "at"),
+        ("state/deep", "below", "below"),
+        ("", "above", "above"),
+        ("", "above", "above/state"),
+        ("state", "open/inner", "open"),
+        ("state/deep", "open/inner", "open"),
+        ("", "open/inner", "open"),
+    ];
+    for (source, point, granted) in cases {
+        let ended = in_a_mount_namespace(|| {
+            bind(&root.join(source), &root.join(point));
+            is_refused(&root, &root.join(granted))
+        });
+        assert_eq!(ended, Some(true), "{source} at {point}, {granted} granted");
+    }
+    let harmless = in_a_mount_namespace(|| {
+        bind(&root.join("other"), &root.join("open/inner"));
+        is_refused(&root, &root.join("open"))
+    });
+    assert_eq!(harmless, Some(false));
+    // The closed path's own name may be the mounted one.
+    let hidden = in_a_mount_namespace(|| {
+        bind(&root.join("open"), &root.join("state"));
+        is_refused(&root, &root.join("open"))
+    });
+    assert_eq!(hidden, Some(true));
+}
+
+fn bind(source: &Path, point: &Path) {
+    let none = None::<&str>;
+    nix::mount::mount(Some(source), point, none, nix::mount::MsFlags::MS_BIND, none).unwrap();
+}
+
+/// Runs a question in a child with mounts of its own; `None` where the child panicked.
+fn in_a_mount_namespace(question: impl FnOnce() -> bool) -> Option<bool> {
+    use nix::sched::{CloneFlags, unshare};
+    use nix::sys::wait::{WaitStatus, waitpid};
+    // SAFETY: glibc makes its allocator usable in a forked child, and the child leaves by _exit.
+    match unsafe { nix::unistd::fork() }.unwrap() {
+        nix::unistd::ForkResult::Child => {
+            let answer = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                let user = if nix::unistd::geteuid().is_root() {
+                    CloneFlags::empty()
+                } else {
+                    CloneFlags::CLONE_NEWUSER
+                };
+                unshare(user | CloneFlags::CLONE_NEWNS).unwrap();
+                let (none, private) = (None::<&str>, nix::mount::MsFlags::MS_PRIVATE);
+                nix::mount::mount(none, "/", none, private | nix::mount::MsFlags::MS_REC, none)
+                    .unwrap();
+                question()
+            }));
+            // SAFETY: ends the child without running the test harness.
+            unsafe { libc::_exit(answer.map_or(2, i32::from)) }
+        }
+        nix::unistd::ForkResult::Parent { child } => match waitpid(child, None).unwrap() {
+            WaitStatus::Exited(_, 0) => Some(false),
+            WaitStatus::Exited(_, 1) => Some(true),
+            _ => None,
+        },
+    }
+}
+
+#[test]
+fn a_missing_path_is_skipped_unless_required() {
+    let (_directory, root) = root();
+    let missing = root.join("missing");
+    let wall = grant(&root, &missing).unwrap();
+    assert!(
+        wall.summary()
+            .iter()
+            .any(|line| line.contains(&format!("{} (missing)", missing.display())))
+    );
+    let rule = format!("{}required = true\n", path_rule(&missing));
+    let error = Wall::build(&policy(&rule), &places(&root)).unwrap_err();
+    let expected = format!(
+        "policy line {}: required path {} does not exist: create it, or set required = false",
+        FRAME.lines().count() + 1,
+        missing.display()
+    );
+    assert_eq!(error.to_string(), expected);
+    let rule =
+        "[[path]]\npath = \"{skills}\"\naccess = [\"read\"]\nrequired = true\nreason = \"r\"\n";
+    let error = Wall::build(&policy(rule), &places(&root)).unwrap_err();
+    assert!(matches!(error, WallError::MissingPlace { .. }), "{error}");
+}
+
+#[test]
+fn a_rule_for_a_stronger_tier_is_left_out() {
+    let (_directory, root) = root();
+    // Even what is required: it is not there to be required.
+    let rule =
+        format!("{}required = true\ntier = \"namespace\"\n", path_rule(&root.join("missing")));
+    let wall = Wall::build(&policy(&rule), &places(&root)).unwrap();
+    assert!(wall.summary().iter().any(|line| line.contains("(needs tier namespace)")));
+    let namespaced = Places { tier: Tier::Namespace, ..places(&root) };
+    assert!(matches!(Wall::build(&policy(&rule), &namespaced), Err(WallError::MissingPath { .. })));
+}
+
+#[test]
+fn a_kernel_below_the_policy_is_refused() {
+    let (_directory, root) = root();
+    let text = FRAME.replace("abi = 6", "abi = 99");
+    let error = Wall::build(&Policy::parse(&text).unwrap(), &places(&root)).unwrap_err();
+    match &error {
+        WallError::Kernel { required: 99, found } => assert_eq!(*found, landlock_abi().unwrap()),
+        other => panic!("{other}"),
+    }
+    assert!(error.to_string().contains("requires landlock abi 99"), "{error}");
+}
+
+#[test]
+fn an_unknown_system_call_is_named() {
+    let (_directory, root) = root();
+    let rule =
+        "[[syscall]]\nnames = [\"bpf\", \"frobnicate\"]\nerrno = \"EPERM\"\nreason = \"r\"\n";
+    let error = Wall::build(&policy(rule), &places(&root)).unwrap_err();
+    assert!(
+        matches!(&error, WallError::UnknownSyscall { name, .. } if name == "frobnicate"),
+        "{error}"
+    );
+}
+
+#[test]
+fn too_many_rules_for_a_filter_are_an_error() {
+    let (_directory, root) = root();
+    let rules: String = (0..10_000)
+        .map(|n| {
+            format!(
+                "[[syscall]]\nnames = [\"ioctl\"]\nerrno = \"EPERM\"\n\
+                 when = [{{ arg = 1, bits = 32, op = \"equal\", value = {n} }}]\nreason = \"r\"\n"
+            )
+        })
+        .collect();
+    let error = Wall::build(&policy(&rules), &places(&root)).unwrap_err();
+    assert!(matches!(error, WallError::Filter(_)), "{error}");
+    let bits = "{ arg = 0, bits = 64, op = \"any-bits\", value = -1 }";
+    let rule = format!(
+        "[[syscall]]\nnames = [\"ioctl\"]\nerrno = \"EPERM\"\nwhen = [{bits}, {bits}, {bits}]\nreason = \"r\"\n"
+    );
+    let error = Wall::build(&policy(&rule), &places(&root)).unwrap_err();
+    assert!(matches!(error, WallError::TooManyAlternatives { .. }), "{error}");
+}
+
+#[test]
+fn ten_thousand_path_rules_are_taken() {
+    // In memory where that is to be had: the disk is not what is tested.
+    let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    let root = directory.path().canonicalize().unwrap();
+    std::fs::create_dir(root.join("open")).unwrap();
+    let mut rules = String::new();
+    for n in 0..10_000 {
+        let path = root.join(format!("open/{n}"));
+        std::fs::create_dir(&path).unwrap();
+        rules.push_str(&path_rule(&path));
+    }
+    let wall = Wall::build(&policy(&rules), &places(&root)).unwrap();
+    assert!(wall.summary()[0].contains(" 10000 paths"), "{:?}", wall.summary());
+}
+
+#[test]
+fn a_filter_that_restricts_seccomp_is_installed_last() {
+    let (_directory, root) = root();
+    let rules = "[[syscall]]\nnames = [\"seccomp\"]\nerrno = \"EINVAL\"\nreason = \"r\"\n\
+                 [[syscall]]\nnames = [\"bpf\", \"kcmp\", \"ptrace\"]\nerrno = \"EPERM\"\nreason = \"r\"\n";
+    let wall = Wall::build(&policy(rules), &places(&root)).unwrap();
+    let returns = |program: &Program, errno: u32| {
+        program
+            .instructions()
+            .iter()
+            .any(|i| u32::from(i.code) == libc::BPF_RET && i.k == 0x0005_0000 | errno)
+    };
+    let einval = u32::try_from(libc::EINVAL).unwrap();
+    let position = wall.programs().iter().position(|program| returns(program, einval));
+    assert_eq!(position, Some(wall.programs().len() - 1));
+}
+
+#[test]
+fn limits_are_lowered_to_what_may_be_set() {
+    let (_directory, root) = root();
+    let rule =
+        "[[rlimit]]\nresource = \"nofile\"\nsoft = 10\nhard = \"unlimited\"\nreason = \"r\"\n";
+    let wall = Wall::build(&policy(rule), &places(&root)).unwrap();
+    let (_, own) =
+        nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE).unwrap();
+    assert_eq!(wall.rlimits(), [Rlimit { resource: libc::RLIMIT_NOFILE, soft: 10, hard: own }]);
+    assert!(
+        wall.summary().iter().any(|line| line.starts_with("rlimit nofile")),
+        "{:?}",
+        wall.summary()
+    );
 }

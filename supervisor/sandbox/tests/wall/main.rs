@@ -1,0 +1,14 @@
+//! The default wall from the attacker's side: each test does the forbidden thing, first without the wall, where it has
+//! to succeed, then behind it, where the kernel's answer is compared.
+//!
+//! Everything runs in this process: Landlock, seccomp and (by raw system call) the uid are a thread's own.
+
+// Test code: a panic is the failure report. Clippy knows that only of `#[test]` functions.
+#![allow(clippy::unwrap_used)]
+
+mod calls;
+mod cell;
+mod files;
+mod network;
+mod processes;
+mod tools;

@@ -1,0 +1,182 @@
+//! Sockets: ports that are not named, ways past the port rules, families that nobody asked for.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram, UnixListener, UnixStream};
+use std::time::Duration;
+
+use casemate_protocol::worker::PortRange;
+
+use super::cell::{Site, call, errno, free};
+
+fn listener() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+fn socket(family: i32, kind: i32, protocol: i32) -> Result<i64, i32> {
+    let fd = call(libc::SYS_socket, [family as u64, kind as u64, protocol as u64, 0, 0, 0])?;
+    call(libc::SYS_close, [fd as u64, 0, 0, 0, 0, 0])?;
+    Ok(fd)
+}
+
+#[test]
+fn only_named_ports_are_reached() {
+    let (_other, forbidden) = listener();
+    let (_own, named) = listener();
+    let mut site = Site::new();
+    site.places.connect = vec![named.port()];
+    free(|| TcpStream::connect(forbidden)).unwrap();
+    site.confined(|| {
+        TcpStream::connect(named).unwrap();
+        assert_eq!(errno(&TcpStream::connect(forbidden).unwrap_err()), libc::EACCES);
+    });
+}
+
+#[test]
+fn only_ones_own_ports_are_bound() {
+    let mut site = Site::new();
+    // A port that was free a moment ago; the next one is another session's.
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    site.places.ports = PortRange { first: port, count: 1 };
+    let bind = |port: u16| TcpListener::bind(("127.0.0.1", port)).map(drop);
+    free(|| bind(0)).unwrap();
+    site.confined(|| {
+        let server = TcpListener::bind(("127.0.0.1", port)).unwrap();
+        TcpStream::connect(server.local_addr().unwrap()).unwrap();
+        for other in [0, port - 1, 80] {
+            assert_eq!(errno(&bind(other).unwrap_err()), libc::EACCES, "{other}");
+        }
+    });
+}
+
+/// Landlock alone lets this through: data and connection arrive although connect(2) is refused.
+#[test]
+fn fast_open_does_not_pass_the_port_rules() {
+    let site = Site::new();
+    let attack = |address: SocketAddr| {
+        let fast_open = |number: i64| {
+            let stream = socket_fd();
+            let name = sockaddr(address);
+            let data = *b"stolen";
+            let mut vector =
+                libc::iovec { iov_base: data.as_ptr().cast_mut().cast(), iov_len: data.len() };
+            let length = size_of::<libc::sockaddr_in>();
+            // SAFETY: an all-zero msghdr is a valid one: null pointers with zero lengths.
+            let mut message: libc::mmsghdr = unsafe { std::mem::zeroed() };
+            message.msg_hdr.msg_name = (&raw const name).cast_mut().cast();
+            message.msg_hdr.msg_namelen = u32::try_from(length).unwrap();
+            message.msg_hdr.msg_iov = &raw mut vector;
+            message.msg_hdr.msg_iovlen = 1;
+            let (fd, flags) = (stream.as_raw_fd() as u64, libc::MSG_FASTOPEN as u64);
+            let message = &raw mut message as u64;
+            let arguments = match number {
+                libc::SYS_sendto => [
+                    fd,
+                    data.as_ptr() as u64,
+                    data.len() as u64,
+                    flags,
+                    &raw const name as u64,
+                    length as u64,
+                ],
+                libc::SYS_sendmsg => [fd, message, flags, 0, 0, 0],
+                _ => [fd, message, 1, flags, 0, 0],
+            };
+            call(number, arguments)
+        };
+        [libc::SYS_sendto, libc::SYS_sendmsg, libc::SYS_sendmmsg].map(fast_open)
+    };
+    let (open, address) = listener();
+    free(|| attack(address)).iter().for_each(|sent| assert!(sent.is_ok(), "{sent:?}"));
+    open.accept().expect("fast open does not work without a wall");
+    let (closed, address) = listener();
+    assert_eq!(site.confined(|| attack(address)), [Err(libc::EPERM); 3]);
+    std::thread::sleep(Duration::from_millis(20));
+    assert_eq!(closed.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+}
+
+fn socket_fd() -> std::os::fd::OwnedFd {
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+    socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap()
+}
+
+fn sockaddr(address: SocketAddr) -> libc::sockaddr_in {
+    let SocketAddr::V4(address) = address else { panic!("not IPv4") };
+    libc::sockaddr_in {
+        sin_family: libc::AF_INET as u16,
+        sin_port: address.port().to_be(),
+        sin_addr: libc::in_addr { s_addr: u32::from(*address.ip()).to_be() },
+        sin_zero: [0; 8],
+    }
+}
+
+#[test]
+fn every_other_kind_of_socket_is_refused() {
+    let (other, stream) =
+        (libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, libc::SOCK_STREAM | libc::SOCK_NONBLOCK);
+    let refused = [
+        ("udp", libc::AF_INET, other, 0),
+        ("udp6", libc::AF_INET6, other, libc::IPPROTO_UDP),
+        ("udp-lite", libc::AF_INET, other, libc::IPPROTO_UDPLITE),
+        ("ping", libc::AF_INET, other, libc::IPPROTO_ICMP),
+        ("mptcp", libc::AF_INET, stream, libc::IPPROTO_MPTCP),
+        ("mptcp6", libc::AF_INET6, stream, libc::IPPROTO_MPTCP),
+        ("sctp", libc::AF_INET, stream, libc::IPPROTO_SCTP),
+        ("smc", libc::AF_INET, stream, 256),
+        ("raw", libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_TCP),
+        ("old packet", libc::AF_INET, 10, 0),
+        ("packet", libc::AF_PACKET, libc::SOCK_RAW, 0),
+        ("vsock", libc::AF_VSOCK, stream, 0),
+        ("alg", libc::AF_ALG, libc::SOCK_SEQPACKET, 0),
+        ("xdp", 44, libc::SOCK_RAW, 0),
+        ("bluetooth", 31, libc::SOCK_RAW, 0),
+        ("netlink audit", libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_AUDIT),
+        ("netlink diag", libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_SOCK_DIAG),
+    ];
+    let allowed = [
+        ("unix", libc::AF_UNIX, stream, 0),
+        ("unix dgram", libc::AF_UNIX, other, 0),
+        ("unix seqpacket", libc::AF_UNIX, libc::SOCK_SEQPACKET, 0),
+        ("tcp", libc::AF_INET, stream, libc::IPPROTO_TCP),
+        ("tcp default", libc::AF_INET, stream, 0),
+        (
+            "netlink route",
+            libc::AF_NETLINK,
+            libc::SOCK_RAW | libc::SOCK_CLOEXEC,
+            libc::NETLINK_ROUTE,
+        ),
+    ];
+    Site::new().confined(|| {
+        for (name, family, kind, protocol) in refused {
+            assert_eq!(socket(family, kind, protocol), Err(libc::EACCES), "{name}");
+        }
+        for (name, family, kind, protocol) in allowed {
+            assert!(socket(family, kind, protocol).is_ok(), "{name}");
+        }
+        UnixStream::pair().unwrap();
+        UnixDatagram::pair().unwrap();
+        let mut pair = [0_i32; 2];
+        let arguments = [libc::AF_INET as u64, stream as u64, 0, &raw mut pair as u64, 0, 0];
+        assert_eq!(
+            call(libc::SYS_socketpair, arguments),
+            Err(libc::EOPNOTSUPP),
+            "as without a wall"
+        );
+        let arguments = [libc::AF_VSOCK as u64, stream as u64, 0, &raw mut pair as u64, 0, 0];
+        assert_eq!(call(libc::SYS_socketpair, arguments), Err(libc::EACCES));
+    });
+    free(|| UdpSocket::bind("127.0.0.1:0").map(drop)).unwrap();
+}
+
+#[test]
+fn abstract_sockets_outside_are_out_of_reach() {
+    let name = UnixAddress::from_abstract_name(format!("casemate-{}", std::process::id())).unwrap();
+    let _listener = UnixListener::bind_addr(&name).unwrap();
+    free(|| UnixStream::connect_addr(&name).map(drop)).unwrap();
+    let answer = Site::new().confined(|| UnixStream::connect_addr(&name).map(drop));
+    assert_eq!(errno(&answer.unwrap_err()), libc::EPERM);
+}
