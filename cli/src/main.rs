@@ -4,6 +4,8 @@
 //! exit code of [`casemate_protocol::codes::exit`]. Owns no state.
 
 mod acp;
+mod attach;
+mod client;
 mod demo;
 mod doctor;
 mod failure;
@@ -11,7 +13,11 @@ mod intent;
 mod place;
 mod policy;
 mod run;
+mod runtime;
 mod sessions;
+mod socket;
+mod start;
+mod supervisor;
 mod up;
 
 use std::path::PathBuf;

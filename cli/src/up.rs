@@ -1,16 +1,23 @@
-//! `casemate up`: the allocator of this machine.
+//! `casemate up`: the allocator of this machine, in this process.
+//!
+//! Ctrl-C stops the workers and ends; SIGTERM (an upgrade, a service manager) ends the allocator alone and leaves the
+//! workers to the next one.
 
 use std::net::SocketAddr;
 
+use casemate_allocator::{Config, Running, Shutdown};
+use casemate_protocol::codes::exit;
 use casemate_protocol::tier::Tier;
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::failure::Failure;
 use crate::place::Place;
+use crate::{runtime, start, supervisor};
 
 /// Options of `casemate up`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Where to listen; loopback only
+    /// Where to listen; loopback only; port 0: any
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
     /// The tier that new sessions get (default: the best that this machine has)
@@ -19,6 +26,12 @@ pub(crate) struct Args {
     /// Go on in the background and return once it serves
     #[arg(long)]
     detach: bool,
+    /// End the allocator that serves, and its workers with it; sessions keep their files
+    #[arg(long, conflicts_with = "detach")]
+    stop: bool,
+    /// Leave the caller's session first (what --detach starts)
+    #[arg(long, hide = true, conflicts_with_all = ["detach", "stop"])]
+    background: bool,
 }
 
 fn tier(text: &str) -> Result<Tier, String> {
@@ -31,5 +44,74 @@ fn tier(text: &str) -> Result<Tier, String> {
 
 /// Serves until told to stop.
 pub(crate) fn run(args: Args, place: &Place, verbose: u8) -> Result<u8, Failure> {
-    Err(Failure::new(70, format!("{args:?} {place:?} {verbose}")))
+    if args.background {
+        nix::unistd::setsid().map_err(|error| {
+            Failure::because(exit::SOFTWARE, "cannot leave the session", &error)
+        })?;
+    }
+    let runtime = runtime::start()?;
+    if args.stop {
+        return runtime.block_on(stop(place));
+    }
+    if args.detach {
+        return runtime.block_on(detach(&args, place));
+    }
+    runtime::log_to_stderr(verbose + 1);
+    runtime.block_on(serve(&args, place))
+}
+
+async fn serve(args: &Args, place: &Place) -> Result<u8, Failure> {
+    let unheard =
+        |error: std::io::Error| Failure::because(exit::SOFTWARE, "cannot wait for signals", &error);
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(unheard)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(unheard)?;
+    let config = Config {
+        listen: args.listen,
+        tier: args.tier,
+        ..Config::new(place.home().to_owned(), supervisor::program()?)
+    };
+    let running = casemate_allocator::start(config)
+        .await
+        .map_err(|error| Failure::because(error.exit_code(), "casemate up", &error))?;
+    eprintln!("{}", greeting(&running, args.tier));
+    let mode = tokio::select! {
+        _ = interrupt.recv() => Shutdown::StopAll,
+        _ = terminate.recv() => Shutdown::LeaveWorkers,
+    };
+    running.shutdown(mode).await?;
+    Ok(exit::OK)
+}
+
+/// The line for people: where, and which isolation.
+fn greeting(running: &Running, asked: Option<Tier>) -> String {
+    let address = running.endpoint().address;
+    match (running.tier(), asked) {
+        (Tier::Domain, None) => format!(
+            "casemate: serving on {address}, tier domain: user namespaces are not to be had here, so sessions can see \
+             that each other's known paths exist; see casemate doctor"
+        ),
+        (tier, _) => format!("casemate: serving on {address}, tier {tier}"),
+    }
+}
+
+async fn detach(args: &Args, place: &Place) -> Result<u8, Failure> {
+    let mut options = vec!["--listen".to_owned(), args.listen.to_string()];
+    if let Some(tier) = args.tier {
+        options.extend(["--tier".to_owned(), tier.to_string()]);
+    }
+    start::ensure(place, &options).await?;
+    eprintln!("casemate: serving in the background; log: {}", place.log().display());
+    Ok(exit::OK)
+}
+
+async fn stop(place: &Place) -> Result<u8, Failure> {
+    let Some(pid) = start::pid(place).await? else {
+        eprintln!("casemate: no allocator serves here");
+        return Ok(exit::OK);
+    };
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT)
+        .map_err(|error| Failure::because(exit::DENIED, "cannot stop `casemate up`", &error))?;
+    start::wait_for_end(place, pid).await?;
+    eprintln!("casemate: stopped");
+    Ok(exit::OK)
 }

@@ -70,7 +70,9 @@ impl Bridge {
             && session == index
         {
             self.handshake = Handshake::None;
-            out.push(Action::ToHost(message::error(&id, refusal.code, &refusal.message)));
+            if let Some(id) = id {
+                out.push(Action::ToHost(message::error(&id, refusal.code, &refusal.message)));
+            }
             self.release_early(out);
         }
         let Some(session) = self.sessions.get_mut(&index) else { return };

@@ -66,12 +66,12 @@ impl Bridge {
         }
         match self.handshake {
             Handshake::Known { .. } => {}
-            Handshake::None => {
+            Handshake::None | Handshake::Asking { id: None, .. } => {
                 let text = format!("{method} came before initialize");
                 out.push(Action::ToHost(message::error(id, rpc::INVALID_REQUEST, &text)));
                 return;
             }
-            Handshake::Loading { .. } | Handshake::Asking { .. } => {
+            Handshake::Loading { .. } | Handshake::Asking { id: Some(_), .. } => {
                 if self.early.len() < EARLY {
                     self.early.push_back(frame.text().as_bytes().to_vec());
                 } else {
@@ -96,7 +96,8 @@ impl Bridge {
     }
 
     fn host_initialize(&mut self, frame: &Frame<'_>, id: &str, out: &mut Vec<Action>) {
-        match &self.handshake {
+        match &mut self.handshake {
+            Handshake::Asking { id: waiting @ None, .. } => return *waiting = Some(id.to_owned()),
             Handshake::Known { result, .. } => {
                 return match wall::initialize_result(result) {
                     Ok(shown) => out.push(Action::ToHost(message::result(id, &shown))),
@@ -148,9 +149,26 @@ impl Bridge {
             None if self.ended => {}
             None => {
                 let session = self.begin_attach(self.settings.key.clone(), None, out);
-                self.handshake = Handshake::Asking { id, key, session };
+                self.handshake = Handshake::Asking { id: Some(id), key, session };
             }
         }
+    }
+
+    /// The worker goes on starting: the next `initialize` gets its answer.
+    pub(super) fn handshake_late(&mut self, out: &mut Vec<Action>) {
+        let id = match &mut self.handshake {
+            Handshake::Asking { id, .. } => id.take(),
+            Handshake::Loading { id, .. } => {
+                let id = std::mem::take(id);
+                self.handshake = Handshake::None;
+                Some(id)
+            }
+            Handshake::None | Handshake::Known { .. } => None,
+        };
+        let Some(id) = id else { return };
+        let text = "the agent's first start takes longer than a host waits; try again in a moment";
+        out.push(Action::ToHost(message::error(&id, rpc::WORKER, text)));
+        self.release_early(out);
     }
 
     /// Takes up what came while `initialize` was being answered.

@@ -98,6 +98,8 @@ pub enum Event<'a> {
     HostEnded,
     /// Answers [`Action::LoadHandshake`]: the stored raw `result`, if there is one.
     Handshake(Option<&'a str>),
+    /// `initialize` has waited for as long as a host may be kept waiting.
+    HandshakeLate,
     /// Answers [`Action::Attach`].
     Attached(Link, Attachment),
     /// Answers [`Action::Attach`].
@@ -166,8 +168,8 @@ enum Handshake {
     None,
     /// `initialize` with this raw id waits for the stored answer.
     Loading { id: String, key: String },
-    /// It waits for this session's worker.
-    Asking { id: String, key: String, session: u64 },
+    /// This session's worker is asked; `id` waits for it, unless that took too long.
+    Asking { id: Option<String>, key: String, session: u64 },
     /// The agent's raw result.
     Known { key: String, result: String },
 }
@@ -204,12 +206,19 @@ impl Bridge {
             Event::HostOverlong => self.host_overlong(out),
             Event::HostEnded => self.host_ended(out),
             Event::Handshake(stored) => self.handshake_loaded(stored, out),
+            Event::HandshakeLate => self.handshake_late(out),
             Event::Attached(link, attachment) => self.attached(link, attachment, out),
             Event::AttachFailed(link, refusal) => self.attach_failed(link, &refusal, out),
             Event::FromWorker(link, line) => self.worker_line(link, line, out),
             Event::WorkerEnded(link, ending) => self.worker_ended(link, &ending, out),
             Event::Stopped(session, outcome) => self.stopped(&session, outcome, out),
         }
+    }
+
+    /// True while `initialize` is not answered: the driver reports when it takes too long.
+    #[must_use]
+    pub fn is_introducing(&self) -> bool {
+        matches!(self.handshake, Handshake::Loading { .. } | Handshake::Asking { id: Some(_), .. })
     }
 
     /// True once the host is gone and nothing is open that must be waited for: an attempt to attach

@@ -87,8 +87,12 @@ impl Bridge {
         match self.handshake.clone() {
             Handshake::Asking { id, key, session } if session == index => {
                 out.push(Action::StoreHandshake(key.clone(), result.to_owned()));
-                out.push(Action::ToHost(message::result(&id, &shown)));
-                self.handshake = Handshake::Known { key, result: result.to_owned() };
+                if let Some(id) = id {
+                    out.push(Action::ToHost(message::result(&id, &shown)));
+                    self.handshake = Handshake::Known { key, result: result.to_owned() };
+                } else {
+                    self.handshake = Handshake::None;
+                }
                 self.authenticated(index, link, out);
                 self.release_early(out);
             }

@@ -181,6 +181,22 @@ fn an_unknown_agent_is_asked_and_its_session_is_the_first_one() {
 }
 
 #[test]
+fn an_agent_that_starts_slowly_is_introduced_to_the_next_who_asks() {
+    let mut stage = Stage::new(None);
+    let first = stage.asks("initialize", json!({"protocolVersion":1}));
+    stage.happens(Event::Handshake(None));
+    stage.happens(Event::HandshakeLate);
+    assert!(!stage.bridge.is_introducing());
+    let told = stage.told();
+    assert_eq!((&told[0]["id"], &told[0]["error"]["code"]), (&json!(first), &json!(rpc::WORKER)));
+    let second = stage.asks("initialize", json!({"protocolVersion":1}));
+    stage.attaches(&SessionId::random(), None, true);
+    let told = stage.told();
+    assert_eq!((told.len(), &told[0]["id"]), (1, &json!(second)));
+    assert!(told[0]["result"].is_object());
+}
+
+#[test]
 fn a_session_that_was_only_asked_for_its_name_is_discarded() {
     let mut stage = Stage::new(None);
     stage.asks("initialize", json!({"protocolVersion":1}));

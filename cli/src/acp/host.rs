@@ -1,0 +1,176 @@
+//! The host's side: lines from stdin, lines to stdout.
+//!
+//! Reading is a thread of its own, since a read of a pipe cannot be cancelled. Writing is a task with a count of what is
+//! queued: workers are read only while it is small, so a host that does not read holds its agents back, and its own
+//! lines (a cancel, say) get through all the same.
+
+use std::io::{self, BufRead, BufReader, Read as _};
+use std::sync::Arc;
+
+use casemate_protocol::acp::frame::MAX_LINE;
+use tokio::io::AsyncWriteExt as _;
+use tokio::sync::{mpsc, watch};
+
+use crate::acp::driver::News;
+
+/// How many queued bytes for the host hold its workers back.
+const FULL: usize = 4 * 1024 * 1024;
+
+/// One line of the host, or what there was instead.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Line {
+    /// Without its line end.
+    Whole(Vec<u8>),
+    /// Longer than [`MAX_LINE`]; thrown away.
+    Overlong,
+    /// Nothing comes any more. What stood there without a line end was not finished and is not a line.
+    End,
+}
+
+/// Reads one line.
+pub(super) fn read_line(reader: &mut impl BufRead) -> io::Result<Line> {
+    let mut line = Vec::new();
+    let limit = u64::try_from(MAX_LINE).unwrap_or(u64::MAX) + 1;
+    reader.by_ref().take(limit).read_until(b'\n', &mut line)?;
+    if line.last() == Some(&b'\n') {
+        line.pop();
+        return Ok(Line::Whole(line));
+    }
+    if line.len() <= MAX_LINE {
+        return Ok(Line::End);
+    }
+    loop {
+        let there = reader.fill_buf()?;
+        if there.is_empty() {
+            return Ok(Line::End);
+        }
+        let end = there.iter().position(|byte| *byte == b'\n');
+        let len = end.map_or(there.len(), |at| at + 1);
+        reader.consume(len);
+        if end.is_some() {
+            return Ok(Line::Overlong);
+        }
+    }
+}
+
+/// Reads stdin to its end in a thread.
+pub(super) fn read(news: mpsc::Sender<News>) -> io::Result<()> {
+    let read_all = move || {
+        let mut reader = BufReader::with_capacity(64 * 1024, io::stdin());
+        loop {
+            let line = read_line(&mut reader).unwrap_or(Line::End);
+            let last = line == Line::End;
+            if news.blocking_send(News::Host(line)).is_err() || last {
+                return;
+            }
+        }
+    };
+    std::thread::Builder::new().name("stdin".into()).spawn(read_all).map(drop)
+}
+
+/// The queue to stdout.
+#[derive(Debug)]
+pub(super) struct Outbox {
+    lines: mpsc::UnboundedSender<Vec<u8>>,
+    queued: Arc<watch::Sender<usize>>,
+}
+
+/// Tells when the host has room.
+#[derive(Debug, Clone)]
+pub(super) struct Room(watch::Receiver<usize>);
+
+// === impl Outbox ===
+
+impl Outbox {
+    /// Starts the writer. Where stdout cannot be written any more, the host is gone.
+    pub(super) fn start(news: mpsc::Sender<News>) -> Self {
+        let (lines, mut queue) = mpsc::unbounded_channel::<Vec<u8>>();
+        let queued = Arc::new(watch::Sender::new(0usize));
+        let count = Arc::clone(&queued);
+        tokio::spawn(async move {
+            let mut stdout = tokio::io::stdout();
+            while let Some(mut line) = queue.recv().await {
+                let len = line.len();
+                line.push(b'\n');
+                let written = async {
+                    stdout.write_all(&line).await?;
+                    stdout.flush().await
+                };
+                if written.await.is_err() {
+                    // Nobody is left to tell where even this cannot be sent.
+                    let _ = news.send(News::Host(Line::End)).await;
+                    // Workers are not held back by what will never be written.
+                    count.send_replace(0);
+                    return;
+                }
+                count.send_modify(|queued| *queued = queued.saturating_sub(len));
+            }
+        });
+        Self { lines, queued }
+    }
+
+    /// Queues one line.
+    pub(super) fn push(&self, line: Vec<u8>) {
+        let len = line.len();
+        if self.lines.send(line).is_ok() {
+            self.queued.send_modify(|queued| *queued += len);
+        }
+    }
+
+    /// Waits until everything is written.
+    pub(super) async fn drained(&self) {
+        let mut queued = self.queued.subscribe();
+        // The writer is gone: nothing will be written any more.
+        let _ = queued.wait_for(|queued| *queued == 0).await;
+    }
+
+    /// For those who fill it.
+    pub(super) fn room(&self) -> Room {
+        Room(self.queued.subscribe())
+    }
+}
+
+// === impl Room ===
+
+impl Room {
+    /// Waits until the host has taken most of what was written.
+    pub(super) async fn wait(&mut self) {
+        // Without a writer there is nothing to be held back for.
+        let _ = self.0.wait_for(|queued| *queued < FULL).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read_whole_and_an_unfinished_one_is_none() {
+        let mut text: &[u8] = b"one\r\n\ntwo\nthree";
+        let mut lines = Vec::new();
+        loop {
+            match read_line(&mut text).unwrap() {
+                Line::Whole(line) => lines.push(String::from_utf8(line).unwrap()),
+                other => {
+                    assert_eq!(other, Line::End);
+                    break;
+                }
+            }
+        }
+        assert_eq!(lines, ["one\r", "", "two"]);
+    }
+
+    #[test]
+    fn an_overlong_line_is_skipped_and_the_next_one_is_read() {
+        let mut text = vec![b'x'; MAX_LINE + 1];
+        text.extend_from_slice(b"\nnext\n");
+        let mut reader = BufReader::new(text.as_slice());
+        assert_eq!(read_line(&mut reader).unwrap(), Line::Overlong);
+        assert_eq!(read_line(&mut reader).unwrap(), Line::Whole(b"next".to_vec()));
+        let mut longest = vec![b'x'; MAX_LINE];
+        longest.push(b'\n');
+        assert!(
+            matches!(read_line(&mut longest.as_slice()).unwrap(), Line::Whole(line) if line.len() == MAX_LINE)
+        );
+    }
+}

@@ -1,0 +1,39 @@
+//! `casemate acp`: an ACP agent on stdio whose agent works in isolated sessions.
+//!
+//! The decisions are [`casemate_protocol::acp::bridge`]'s; [`driver`] feeds it and does what it says, [`host`] is stdio,
+//! [`link`] one connection to a worker. stdout carries ACP and nothing else.
+
+mod driver;
+mod host;
+mod link;
+
+use casemate_protocol::acp::bridge::Settings;
+
+use crate::attach::Allocator;
+use crate::failure::Failure;
+use crate::intent::IntentArgs;
+use crate::place::Place;
+use crate::runtime;
+
+/// Options of `casemate acp`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    intent: IntentArgs,
+    /// The conversation's name, where the host knows it (default: $CASEMATE_SESSION_KEY, else each session/new is new)
+    #[arg(long, value_name = "KEY")]
+    key: Option<String>,
+}
+
+/// Serves the host until it hangs up or a signal comes. Both are a detach, an orderly end: sessions go on.
+pub(crate) fn run(args: Args, place: &Place, verbose: u8) -> Result<u8, Failure> {
+    let named = std::env::var("CASEMATE_SESSION_KEY").ok().filter(|key| !key.is_empty());
+    let settings = Settings { intent: args.intent.into_intent()?, key: args.key.or(named) };
+    runtime::log_to_stderr(verbose);
+    let runtime = runtime::start()?;
+    let allocator = Allocator::of(place.clone());
+    let code = runtime.block_on(driver::serve(settings, allocator));
+    // A read of stdin may be blocked for ever in its thread: do not wait for it.
+    runtime.shutdown_background();
+    code
+}

@@ -1,0 +1,112 @@
+//! `casemate sessions`: list, show, stop, close.
+
+mod table;
+
+use std::io::{ErrorKind, Write as _};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use casemate_protocol::api::End;
+use casemate_protocol::codes::exit;
+use casemate_protocol::end::EndReason;
+use casemate_protocol::ids::SessionId;
+use clap::Subcommand;
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::place::Place;
+use crate::{runtime, start};
+
+/// Options of `casemate sessions`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Print the allocator's own JSON
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// All sessions, newest first (the default)
+    List,
+    /// One session and what is going to happen to it
+    Show {
+        /// The session's id
+        id: String,
+    },
+    /// Stop its worker; its files stay and the next message wakes it
+    Stop {
+        /// The session's id
+        id: String,
+        /// End a running turn too
+        #[arg(long)]
+        force: bool,
+    },
+    /// End it; unpushed work is kept unless discarded
+    Close {
+        /// The session's id
+        id: String,
+        /// End a running turn too
+        #[arg(long)]
+        force: bool,
+        /// Delete its files even where work is unpushed
+        #[arg(long)]
+        discard: bool,
+    },
+}
+
+/// Asks the allocator, which is started for it where none serves: sleeping sessions need none to exist, only to be told.
+pub(crate) fn run(args: Args, place: &Place) -> Result<u8, Failure> {
+    runtime::start()?.block_on(ask(args, place))
+}
+
+async fn ask(args: Args, place: &Place) -> Result<u8, Failure> {
+    let client = start::ensure(place, &[]).await?;
+    match args.command.unwrap_or(Command::List) {
+        Command::List => {
+            let list = client.list().await.map_err(Failure::from)?;
+            print(args.json, &list, |list| table::list(&list.sessions, now()))
+        }
+        Command::Show { id } => {
+            let view = client.show(&session(&id)?).await.map_err(Failure::from)?;
+            print(args.json, &view, |view| table::one(view, now()))
+        }
+        Command::Stop { id, force } => {
+            let end = End { reason: EndReason::Shutdown, discard: false, force };
+            let view = client.stop(&session(&id)?, &end).await.map_err(Failure::from)?;
+            print(args.json, &view, |view| format!("{}: {}\n", view.id, table::phase(view.phase)))
+        }
+        Command::Close { id, force, discard } => {
+            let end = End { reason: EndReason::Close, discard, force };
+            let view = client.close(&session(&id)?, &end).await.map_err(Failure::from)?;
+            print(args.json, &view, table::closed)
+        }
+    }
+}
+
+fn session(text: &str) -> Result<SessionId, Failure> {
+    text.parse()
+        .map_err(|error| Failure::because(exit::USAGE, "`casemate sessions` shows the ids", &error))
+}
+
+fn print<T: Serialize>(json: bool, value: &T, text: impl Fn(&T) -> String) -> Result<u8, Failure> {
+    let text = if json {
+        let json = serde_json::to_string_pretty(value).expect("API types are plain data");
+        json + "\n"
+    } else {
+        text(value)
+    };
+    match std::io::stdout().write_all(text.as_bytes()) {
+        // The reader has seen enough (`casemate sessions | head`).
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(Failure::because(exit::CANNOT_CREATE, "cannot write to stdout", &error))
+        }
+        _ => Ok(exit::OK),
+    }
+}
+
+/// Seconds since the Unix epoch.
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
