@@ -104,7 +104,7 @@ pub fn member<'a>(raw: &'a str, path: &[&str]) -> Option<&'a str> {
 /// reader of lines would take each part for a message of its own, which a nested object makes a forgery.
 #[must_use]
 pub fn on_one_line(valid: &[u8]) -> Cow<'_, [u8]> {
-    if valid.contains(&b'\n') || valid.contains(&b'\r') {
+    if memchr::memchr2(b'\n', b'\r', valid).is_some() {
         let space = |byte: &u8| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte };
         Cow::Owned(valid.iter().map(space).collect())
     } else {

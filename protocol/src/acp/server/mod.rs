@@ -92,7 +92,7 @@ pub enum Action {
     Close(Conn, u16, String),
     /// Append one line to the journal of an ACP session.
     Journal {
-        /// The agent's session id.
+        /// The agent's session id: any text that an agent may choose, so never a file's name as it is.
         session: String,
         /// A `session/update` notification.
         line: Vec<u8>,

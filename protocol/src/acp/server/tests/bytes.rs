@@ -5,7 +5,8 @@ use proptest::prelude::*;
 use super::*;
 
 /// Parts of messages, whole and broken, that reach deep into the rules when put together at random.
-const PARTS: [&str; 34] = [
+const PARTS: [&str; 35] = [
+    "\n\"x\":\r{}",
     "{",
     "}",
     "[",

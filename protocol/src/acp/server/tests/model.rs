@@ -460,7 +460,7 @@ impl Observer {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 250, ..ProptestConfig::default() })]
 
     #[test]
     fn whatever_the_order_the_rules_hold(steps in prop::collection::vec(step(), 1..150)) {
