@@ -96,7 +96,7 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Sessions(args) => sessions::run(args, &place),
         Command::Policy(args) => policy::run(args),
         Command::Demo(args) => demo::run(args),
-        Command::Doctor(args) => doctor::run(args),
+        Command::Doctor(args) => doctor::run(args, &place),
         Command::ScriptedAgent(args) => demo::scripted_agent::run(args),
         Command::Inside(args) => demo::inside::run(args),
     }

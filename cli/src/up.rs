@@ -34,7 +34,8 @@ pub(crate) struct Args {
     background: bool,
 }
 
-fn tier(text: &str) -> Result<Tier, String> {
+/// A tier of one machine, from the command line.
+pub(crate) fn tier(text: &str) -> Result<Tier, String> {
     match text {
         "namespace" => Ok(Tier::Namespace),
         "domain" => Ok(Tier::Domain),
