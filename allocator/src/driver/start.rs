@@ -87,11 +87,13 @@ impl Driver {
                     error.into_api()
                 }
             })?;
-        if let Err(error) = self.update(&record.id, move |record| record.ready(serving)).await {
-            end_child(child).await;
-            return Err(error);
+        match self.update(&record.id, move |record| record.ready(serving)).await {
+            Ok(stored) => self.watch_child(&stored.record, child),
+            Err(error) => {
+                end_child(child).await;
+                return Err(error);
+            }
         }
-        self.watch_child(record, child);
         tracing::info!(session = %record.id, generation = %record.generation, "serving");
         Ok(())
     }
@@ -104,7 +106,11 @@ impl Driver {
     ) -> Result<(), ApiError> {
         // `launch` has collected its child; what it left behind in a namespace holds the lock a moment longer.
         let lock = self.home.slot_lock(&record.slot);
-        fence(None, &lock, Duration::ZERO).await.map_err(|error| error.into_api())?;
+        let now_known = self.store.session(&record.id).map_err(|error| error.into_api())?;
+        let worker = now_known.and_then(|stored| stored.record.worker);
+        fence(worker.as_ref().map(|worker| &worker.process), &lock, Duration::ZERO)
+            .await
+            .map_err(|error| error.into_api())?;
         let detail = error.message.clone();
         let after =
             self.update(&record.id, move |record| record.start_failed(detail, now())).await?;
@@ -143,10 +149,11 @@ impl Driver {
         lock(&self.live).insert(record.id.clone(), Live { generation, ended, seen: None });
         let (driver, id) = (Arc::clone(self), record.id.clone());
         let slot_lock = self.home.slot_lock(&record.slot);
+        let process = record.worker.as_ref().map(|worker| worker.process.clone());
         tokio::spawn(async move {
             let words = exit.await;
             if !fence::released(&slot_lock, LOCK_AFTER_EXIT).await
-                && let Err(error) = fence(None, &slot_lock, Duration::ZERO).await
+                && let Err(error) = fence(process.as_ref(), &slot_lock, Duration::ZERO).await
             {
                 // Unknown counts as alive: the record keeps its worker, a forced stop tries again.
                 tracing::error!(session = %id, %error, "a dead worker has left something alive");

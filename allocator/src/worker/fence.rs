@@ -33,11 +33,12 @@ pub(crate) async fn fence(
     if released(lock_path, Duration::from_secs(1)).await {
         return Ok(());
     }
-    if let Some(holder) = lock::holder(lock_path).and_then(process::identify)
-        && process::looks_like_worker(holder.pid)
-    {
-        tracing::warn!(pid = holder.pid, "ending a worker that nobody knows");
-        end(&holder, Duration::ZERO).await?;
+    let holder = lock::holder(lock_path).and_then(process::identify);
+    let holder = holder.filter(|holder| process::looks_like_worker(holder.pid));
+    let left = recorded.map(process::left_of_group).unwrap_or_default();
+    for stray in holder.into_iter().chain(left) {
+        tracing::warn!(pid = stray.pid, "ending a worker that nobody knows");
+        end(&stray, Duration::ZERO).await?;
     }
     if released(lock_path, AFTER_KILL).await {
         return Ok(());

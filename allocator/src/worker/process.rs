@@ -37,6 +37,22 @@ pub(crate) fn looks_like_worker(pid: i32) -> bool {
         .is_ok_and(|line| line.split(|&byte| byte == 0).any(|word| word == b"worker"))
 }
 
+/// What is left of the process group that the worker `leader` began: its namespace's first process, should that have
+/// outlived it.
+pub(crate) fn left_of_group(leader: &Process) -> Vec<Process> {
+    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    entries
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok())
+        .filter(|&pid| {
+            let group = Pid::from_raw(pid).and_then(|pid| rustix::process::getpgid(Some(pid)).ok());
+            group.is_some_and(|group| group.as_raw_nonzero().get() == leader.pid)
+        })
+        .filter(|&pid| looks_like_worker(pid))
+        .filter_map(identify)
+        .filter(|process| process.kernel == leader.kernel && process.started >= leader.started)
+        .collect()
+}
+
 /// Whether that very process lives.
 pub(crate) fn is_alive(process: &Process) -> bool {
     identify(process.pid).as_ref() == Some(process)

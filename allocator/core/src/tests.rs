@@ -1,1 +1,0 @@
-//! Random histories against the invariants of the crate documentation.
