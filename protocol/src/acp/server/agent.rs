@@ -54,14 +54,14 @@ impl Server {
 
     fn agent_said(&mut self, frame: &Frame<'_>, now: u64, out: &mut Vec<Action>) {
         match (frame.kind(), frame.method()) {
-            (Kind::Notification, "session/update") => self.updated(frame, out),
+            (Kind::Notification, "session/update") => self.updated(frame, now, out),
             (Kind::Notification, "$/cancel_request") => self.ask_withdrawn(frame, out),
             (Kind::Notification, _) => {
                 if let Some(client) = self.client.as_ref().filter(|client| client.answered) {
                     out.push(Action::ToClient(client.conn, frame.text().as_bytes().to_vec()));
                 }
             }
-            (Kind::Response, _) => self.answered(frame, out),
+            (Kind::Response, _) => self.answered(frame, now, out),
             (Kind::Request, _) => self.asked(frame, now, out),
         }
     }

@@ -106,7 +106,7 @@ impl Server {
     }
 
     /// The agent answered one of our requests.
-    pub(super) fn answered(&mut self, frame: &Frame<'_>, out: &mut Vec<Action>) {
+    pub(super) fn answered(&mut self, frame: &Frame<'_>, now: u64, out: &mut Vec<Action>) {
         let Some((key, call)) =
             frame.integer_id().and_then(|key| self.calls.open.remove_entry(&key))
         else {
@@ -121,7 +121,7 @@ impl Server {
             Purpose::Open(ref session) => self.opened(&call, session, frame, out),
             Purpose::Prompt => {
                 self.hand_back(&call, frame, out);
-                self.turn_ended(key, out);
+                self.turn_ended(key, now, out);
             }
             Purpose::Close(ref session) => {
                 if result.is_some() {

@@ -18,6 +18,7 @@ impl Server {
         let waited = self.drop_waiting_where(|one| one.session == session, out);
         if self.turns.runs(&session) {
             out.push(Action::ToAgent(frame.text().as_bytes().to_vec()));
+            self.turns.mark_cancelled(None);
             self.cancel_asks(&session, out);
         } else if !waited {
             out.push(Action::Log("a session/cancel came after its turn and was dropped".into()));
@@ -35,6 +36,7 @@ impl Server {
             self.calls.open.iter().find(|(_, call)| call.conn == conn && same_id(&call.id, wanted));
         match call {
             Some((key, _)) => {
+                self.turns.mark_cancelled(Some(*key));
                 out.push(Action::ToAgent(frame.splice(vec![(range, key.to_string())])));
             }
             None => {

@@ -166,6 +166,7 @@ impl Server {
             Event::Tick => {}
         }
         self.expire_asks(now, out);
+        self.settle(now, out);
         if self.busy != self.turns.busy() {
             self.busy = !self.busy;
             self.since = now;
@@ -175,7 +176,7 @@ impl Server {
     /// When [`Event::Tick`] is wanted next.
     #[must_use]
     pub fn deadline(&self) -> Option<u64> {
-        self.asks.deadline()
+        [self.asks.deadline(), self.turns.deadline()].into_iter().flatten().min()
     }
 
     /// Busy (a turn runs or waits) or idle, and since when.

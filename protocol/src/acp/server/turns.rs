@@ -2,6 +2,9 @@
 //!
 //! A turn whose client is gone runs to its end. A prompt that waits belongs to its connection: it is dropped with it,
 //! so nothing that nobody waits for is started.
+//!
+//! After a cancelled turn the next prompt waits until the agent is quiet: one was seen to send 1.8 MB of the cancelled
+//! turn after that turn's answer, which no one could tell from the next turn's own.
 
 use std::collections::VecDeque;
 
@@ -11,11 +14,25 @@ use crate::acp::fault::{Fault, error_line};
 use crate::acp::frame::{self, Frame};
 use crate::codes::{Delivery, rpc};
 
+/// How long an agent must be quiet after a cancelled turn, in milliseconds.
+pub(super) const QUIET: u64 = 100;
+
+/// How long it may keep the next prompt waiting by not being quiet, in milliseconds.
+pub(super) const NOISY: u64 = 2_000;
+
 /// The turn at the agent.
 #[derive(Debug)]
-pub(super) struct Running {
+struct Running {
     call: u64,
     session: String,
+    cancelled: bool,
+}
+
+/// The time after a cancelled turn.
+#[derive(Debug, Clone, Copy)]
+struct Settling {
+    until: u64,
+    at_most: u64,
 }
 
 /// A prompt that waits for the turn before it.
@@ -26,14 +43,15 @@ pub(super) struct Waiting {
     pub(super) session: String,
     /// The client's line as it came.
     line: Vec<u8>,
-    /// The tool call id of the visible notice.
-    notice: String,
+    /// The tool call id of the visible notice; none where it only waits for a cancelled turn's rest.
+    notice: Option<String>,
 }
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     running: Option<Running>,
+    settling: Option<Settling>,
     pub(super) waiting: VecDeque<Waiting>,
     notices: u64,
 }
@@ -51,9 +69,29 @@ impl Turns {
         self.running.as_ref().is_some_and(|running| running.session == session)
     }
 
+    /// The running turn was cancelled; `call`: only if it is this one.
+    pub(super) fn mark_cancelled(&mut self, call: Option<u64>) {
+        if let Some(running) = &mut self.running {
+            running.cancelled |= call.is_none_or(|call| call == running.call);
+        }
+    }
+
+    /// The agent said something that belongs into a turn.
+    pub(super) fn heard_content(&mut self, now: u64) {
+        if let Some(settling) = &mut self.settling {
+            settling.until = now.saturating_add(QUIET).min(settling.at_most);
+        }
+    }
+
+    /// When the next prompt may start, where that takes time alone.
+    pub(super) fn deadline(&self) -> Option<u64> {
+        self.settling.map(|settling| settling.until)
+    }
+
     /// The agent is gone.
     pub(super) fn abandon(&mut self) {
         self.running = None;
+        self.settling = None;
     }
 }
 
@@ -79,15 +117,18 @@ impl Server {
             let line = error_line(id, rpc::WORKER, message, Some(&fault));
             return out.push(Action::ToClient(conn, line));
         }
-        if self.turns.running.is_none() {
+        let queue = self.turns.busy();
+        if !queue && self.turns.settling.is_none() {
             return self.start_turn(conn, frame, &session, out);
         }
-        self.turns.notices += 1;
-        let notice = format!("casemate-wait-{now}-{}", self.turns.notices);
-        out.push(Action::ToClient(
-            conn,
-            lines::waiting(frame.session().unwrap_or("\"\""), &notice),
-        ));
+        let notice = queue.then(|| {
+            self.turns.notices += 1;
+            format!("casemate-wait-{now}-{}", self.turns.notices)
+        });
+        if let Some(notice) = &notice {
+            let line = lines::waiting(frame.session().unwrap_or("\"\""), notice);
+            out.push(Action::ToClient(conn, line));
+        }
         self.turns.waiting.push_back(Waiting {
             conn,
             id: id.to_owned(),
@@ -112,25 +153,39 @@ impl Server {
             }
         }
         let call = self.forward(conn, frame, Purpose::Prompt, Vec::new(), out);
-        self.turns.running = Some(Running { call, session: session.to_owned() });
+        self.turns.running = Some(Running { call, session: session.to_owned(), cancelled: false });
         self.attach(conn, session, out);
     }
 
     /// The agent answered a prompt: the next one's turn.
-    pub(super) fn turn_ended(&mut self, call: u64, out: &mut Vec<Action>) {
-        if self.turns.running.as_ref().is_none_or(|running| running.call != call) {
+    pub(super) fn turn_ended(&mut self, call: u64, now: u64, out: &mut Vec<Action>) {
+        let Some(ended) = self.turns.running.take_if(|running| running.call == call) else {
             return;
+        };
+        if ended.cancelled {
+            let until = now.saturating_add(QUIET);
+            let at_most = now.saturating_add(NOISY);
+            self.turns.settling = Some(Settling { until, at_most });
+        } else {
+            self.start_next(out);
         }
-        self.turns.running = None;
-        if let Some(next) = self.turns.waiting.pop_front() {
-            let frame = Frame::parse(&next.line).expect("the waiting line was parsed before");
+    }
+
+    /// Starts the next prompt where the time after a cancelled turn is over.
+    pub(super) fn settle(&mut self, now: u64, out: &mut Vec<Action>) {
+        if self.turns.settling.take_if(|settling| settling.until <= now).is_some() {
+            self.start_next(out);
+        }
+    }
+
+    fn start_next(&mut self, out: &mut Vec<Action>) {
+        let Some(next) = self.turns.waiting.pop_front() else { return };
+        let frame = Frame::parse(&next.line).expect("the waiting line was parsed before");
+        if let Some(notice) = &next.notice {
             let session = frame.session().unwrap_or("\"\"");
-            out.push(Action::ToClient(
-                next.conn,
-                lines::waited(session, &next.notice, "completed"),
-            ));
-            self.start_turn(next.conn, &frame, &next.session, out);
+            out.push(Action::ToClient(next.conn, lines::waited(session, notice, "completed")));
         }
+        self.start_turn(next.conn, &frame, &next.session, out);
     }
 
     /// Takes the waiting prompts of a conversation (of all) out and answers them `cancelled`.
@@ -154,8 +209,10 @@ impl Server {
         };
         self.turns.waiting = kept;
         for one in &dropped {
-            let session = lines::quote(&one.session);
-            out.push(Action::ToClient(one.conn, lines::waited(&session, &one.notice, "failed")));
+            if let Some(notice) = &one.notice {
+                let session = lines::quote(&one.session);
+                out.push(Action::ToClient(one.conn, lines::waited(&session, notice, "failed")));
+            }
             self.reply(one.conn, &one.id, r#"{"stopReason":"cancelled"}"#, out);
         }
         !dropped.is_empty()

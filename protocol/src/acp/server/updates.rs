@@ -18,12 +18,15 @@ const CONTENT: [&str; 6] = [
 
 impl Server {
     /// The agent sent an update.
-    pub(super) fn updated(&mut self, frame: &Frame<'_>, out: &mut Vec<Action>) {
+    pub(super) fn updated(&mut self, frame: &Frame<'_>, now: u64, out: &mut Vec<Action>) {
         let Some(session) = frame.session().and_then(frame::string) else {
             return out.push(Action::Log("an update without a sessionId was dropped".into()));
         };
         let kind = frame.update_kind().unwrap_or_default();
         let content = CONTENT.contains(&kind);
+        if content {
+            self.turns.heard_content(now);
+        }
         let live = self.conversations.is_live(&session);
         let opening = self.conversations.opening.get(&*session);
         let replays = opening.is_some_and(|opening| opening.replays);

@@ -45,7 +45,7 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (0..4usize, any::<bool>()).prop_map(|(n, content)| Step::Update(n, content)),
         2 => (0..4usize).prop_map(Step::Permission),
         1 => Just(Step::Elicit),
-        1 => (1..2 * TTL).prop_map(Step::Pass),
+        2 => prop_oneof![1..200u64, 1..2 * TTL].prop_map(Step::Pass),
         1 => prop::bool::weighted(0.1).prop_map(|end| if end { Step::End } else { Step::Join }),
     ]
 }
@@ -437,8 +437,15 @@ impl Observer {
 
     /// Lets everything come to rest, then counts.
     fn settle(&mut self) {
-        while !self.at_agent.is_empty() {
-            self.answer(0, true);
+        // After a cancelled turn the next prompt reaches the agent by time alone.
+        while !self.at_agent.is_empty()
+            || self.room.deadline().is_some_and(|at| at <= self.now + 100)
+        {
+            while !self.at_agent.is_empty() {
+                self.answer(0, true);
+            }
+            self.now += 100;
+            self.play(Event::Tick);
         }
         if let Some(conn) = self.current {
             for (id, sent) in &self.sent {

@@ -1,5 +1,6 @@
 //! One turn at a time.
 
+use super::super::turns::{NOISY, QUIET};
 use super::*;
 
 #[test]
@@ -140,4 +141,53 @@ fn quiesce_needs_rest_and_sends_new_prompts_to_another_worker() {
     );
     room.server.reopen();
     assert_eq!(room.client(1, &prompt("4", "s", "x")).len(), 2);
+}
+
+const CANCEL: &str = r#"{"method":"session/cancel","params":{"sessionId":"s"}}"#;
+
+#[test]
+fn after_a_cancelled_turn_the_next_prompt_waits_until_the_agent_is_quiet() {
+    let mut room = Room::in_turn();
+    room.client(1, CANCEL);
+    room.agent(&done(3));
+    assert_eq!(room.client(1, &prompt("3", "s", "next")), none(), "no notice for so short a time");
+    assert!(!room.server.quiesce());
+    room.now = QUIET - 1;
+    let late = update("s", "agent_message_chunk", "late");
+    assert_eq!(room.agent(&late), [format!("journal s {late}")]);
+    room.now = QUIET;
+    assert_eq!(room.event(Event::Tick), none(), "it was not quiet");
+    assert_eq!(room.server.deadline(), Some(2 * QUIET - 1));
+    room.now = 2 * QUIET - 1;
+    assert_eq!(
+        room.event(Event::Tick),
+        [said("s", "next"), format!("agent< {}", prompt("4", "s", "next"))]
+    );
+    assert_eq!(room.server.deadline(), None);
+}
+
+#[test]
+fn an_agent_that_is_never_quiet_does_not_hold_the_next_prompt_for_ever() {
+    let mut room = Room::in_turn();
+    room.client(1, r#"{"method":"$/cancel_request","params":{"requestId":2}}"#);
+    room.agent(&done(3));
+    room.client(1, &prompt("3", "s", "next"));
+    let late = update("s", "agent_message_chunk", "late");
+    for now in (0..NOISY).step_by(50) {
+        room.now = now;
+        assert_eq!(room.agent(&late).len(), 1, "at {now}");
+    }
+    assert_eq!(room.server.deadline(), Some(NOISY));
+    room.now = NOISY;
+    assert_eq!(room.event(Event::Tick).len(), 2);
+}
+
+#[test]
+fn a_prompt_that_comes_when_the_agent_has_long_been_quiet_starts_at_once() {
+    let mut room = Room::in_turn();
+    room.client(1, CANCEL);
+    room.agent(&done(3));
+    room.now = QUIET;
+    room.event(Event::Tick);
+    assert_eq!(room.client(1, &prompt("3", "s", "next")).len(), 2);
 }
