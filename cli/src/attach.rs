@@ -92,6 +92,12 @@ impl Allocator {
         Ok((attachment, socket))
     }
 
+    /// The status door of a session's live worker.
+    pub(crate) async fn worker_of(&self, session: &SessionId) -> Result<Client, AttachError> {
+        let attached = self.resume(session).await?;
+        Ok(Client::with(attached.address, &attached.token)?)
+    }
+
     async fn worker(
         &self,
         want: &Want,

@@ -1,0 +1,165 @@
+//! The session's work as a patch, made by git inside the session.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use casemate_protocol::codes::exit;
+use hyper::{Method, StatusCode};
+
+use crate::client::Client;
+use crate::failure::Failure;
+use crate::run::screen::printable;
+
+/// A patch against the commit that the session began with, new files included.
+#[derive(Debug)]
+pub(super) struct Patch(Vec<u8>);
+
+/// How one file changed.
+#[derive(Debug, PartialEq, Eq)]
+struct Change {
+    file: String,
+    added: usize,
+    removed: usize,
+}
+
+// === impl Patch ===
+
+impl Patch {
+    /// Asks the worker.
+    pub(super) async fn of(worker: &Client) -> Result<Self, Failure> {
+        let (status, body) = worker.call(Method::GET, "/v1/patch", None).await?;
+        if status == StatusCode::OK {
+            return Ok(Self(body.to_vec()));
+        }
+        let why = printable(&String::from_utf8_lossy(&body));
+        Err(Failure::new(exit::UNAVAILABLE, format!("the worker made no patch of the work: {why}")))
+    }
+
+    /// In words, one line a file.
+    pub(super) fn summary(&self) -> String {
+        let changes = changes(&self.0);
+        if changes.is_empty() {
+            return "nothing changed in the worktree".into();
+        }
+        let lines = changes.iter().map(|change| {
+            format!("\n  {} +{} -{}", printable(&change.file), change.added, change.removed)
+        });
+        let files = if changes.len() == 1 {
+            "1 file changed:".into()
+        } else {
+            format!("{} files changed:", changes.len())
+        };
+        files + &lines.collect::<String>()
+    }
+
+    /// Writes it, whole or not at all.
+    pub(super) fn save(&self, file: &Path) -> Result<(), Failure> {
+        let failed = |error: &std::io::Error| {
+            Failure::because(exit::CANNOT_CREATE, format!("--patch {}", file.display()), error)
+        };
+        let mut temporary =
+            tempfile::NamedTempFile::new_in(directory(file)).map_err(|error| failed(&error))?;
+        temporary.write_all(&self.0).map_err(|error| failed(&error))?;
+        temporary.persist(file).map_err(|error| failed(&error.error))?;
+        Ok(())
+    }
+}
+
+/// Before hours of work: can the file be written at all?
+pub(super) fn check_target(file: &Path) -> Result<(), Failure> {
+    if file.is_dir() {
+        let text = format!("--patch {}: is a directory; name a file", file.display());
+        return Err(Failure::new(exit::CANNOT_CREATE, text));
+    }
+    let directory = directory(file);
+    tempfile::NamedTempFile::new_in(&directory).map(drop).map_err(|error| {
+        Failure::because(exit::CANNOT_CREATE, format!("--patch {}", file.display()), &error)
+    })
+}
+
+fn directory(file: &Path) -> PathBuf {
+    match file.parent() {
+        Some(parent) if parent != Path::new("") => parent.to_owned(),
+        _ => PathBuf::from("."),
+    }
+}
+
+/// Counts by file. Lines of a hunk begin with a sign, so a line of content cannot look like the head of a file.
+fn changes(patch: &[u8]) -> Vec<Change> {
+    let mut changes: Vec<Change> = Vec::new();
+    let mut hunk = (0usize, 0usize);
+    for line in patch.split(|byte| *byte == b'\n') {
+        let Some(change) = changes.last_mut().filter(|_| hunk != (0, 0)) else {
+            if let Some(names) = line.strip_prefix(b"diff --git ") {
+                let names = String::from_utf8_lossy(names);
+                let file = names.rsplit_once(" b/").map_or(&*names, |(_, file)| file).to_owned();
+                changes.push(Change { file, added: 0, removed: 0 });
+            } else if let Some(head) = line.strip_prefix(b"@@ -") {
+                hunk = lengths(&String::from_utf8_lossy(head));
+            }
+            continue;
+        };
+        match line.first() {
+            Some(b'+') => {
+                change.added += 1;
+                hunk.1 = hunk.1.saturating_sub(1);
+            }
+            Some(b'-') => {
+                change.removed += 1;
+                hunk.0 = hunk.0.saturating_sub(1);
+            }
+            Some(b'\\') => {}
+            _ => hunk = (hunk.0.saturating_sub(1), hunk.1.saturating_sub(1)),
+        }
+    }
+    changes
+}
+
+/// `1,7 +1,8 @@ …`: how many old and new lines follow.
+fn lengths(head: &str) -> (usize, usize) {
+    let length = |range: &str| match range.split_once(',') {
+        Some((_, length)) => length.parse().unwrap_or(0),
+        None => 1,
+    };
+    let mut parts = head.split(' ');
+    let old = parts.next().map_or(0, length);
+    let new = parts.next().map_or(0, length);
+    (old, new)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn files_are_counted_and_content_that_looks_like_a_head_is_not() {
+        let patch = b"diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1,2 +1,3 @@\n a\n-b\n+diff --git a/y b/y\n+@@ -1 +1 @@\ndiff --git a/n b/n\nnew file mode 100644\n--- /dev/null\n+++ b/n\n@@ -0,0 +1 @@\n+hi\n\\ No newline at end of file\n";
+        let change = |file: &str, added, removed| Change { file: file.into(), added, removed };
+        assert_eq!(changes(patch), [change("x", 2, 1), change("n", 1, 0)]);
+        assert_eq!(Patch(patch.to_vec()).summary(), "2 files changed:\n  x +2 -1\n  n +1 -0");
+        assert_eq!(Patch(Vec::new()).summary(), "nothing changed in the worktree");
+    }
+
+    #[test]
+    fn a_target_that_cannot_be_written_is_found_early() {
+        let directory = tempfile::tempdir().unwrap();
+        assert!(check_target(&directory.path().join("a.patch")).is_ok());
+        assert_eq!(check_target(directory.path()).unwrap_err().code(), exit::CANNOT_CREATE);
+        assert_eq!(
+            check_target(Path::new("/no/such/a.patch")).unwrap_err().code(),
+            exit::CANNOT_CREATE
+        );
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_patch_replaces_its_file_whole() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("a.patch");
+        fs::write(&file, "old and longer").unwrap();
+        Patch(b"new".to_vec()).save(&file).unwrap();
+        assert_eq!(fs::read(&file).unwrap(), b"new");
+    }
+}
