@@ -112,7 +112,7 @@ pub fn harden() -> Result<ShieldReport, ShieldError> {
 
 /// `PR_MDWE_REFUSE_EXEC_GAIN | PR_MDWE_NO_INHERIT`: without the second, agents inherit the setting through execve, and
 /// every just-in-time compiler among them dies.
-fn deny_write_execute() -> Result<Mdwe, ShieldError> {
+pub(crate) fn deny_write_execute() -> Result<Mdwe, ShieldError> {
     const REFUSE_EXEC_GAIN: libc::c_ulong = 1;
     const NO_INHERIT: libc::c_ulong = 2;
     let zero: libc::c_ulong = 0;

@@ -18,7 +18,10 @@ use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use support::{Session, command, eventually, inside, run, temp_dir, wait_for, wall, wall_over};
+use support::{
+    Session, command, eventually, inside, run, temp_dir, wait_for, wall, wall_over,
+    wall_without_scopes,
+};
 
 const TESTS: &[support::Test] = &[
     ("a_command_runs_behind_the_wall_and_its_exit_code_reaches_us_alone", exit_codes),
@@ -147,8 +150,10 @@ fn attacked() {
     // Also an agent of the same session that was started before: its domain is another.
     let (sleeper, _reader) = inside("sleep", &[]);
     let sleeper = s.session.spawn(sleeper, &wall).unwrap();
-    for victim in [&spawner, &us] {
-        let (exit, said) = run(&s.session, &wall, "attack", &[victim]);
+    let unscoped = wall_without_scopes();
+    for (victim, wall) in [(&spawner, &wall), (&us, &wall), (&spawner, &unscoped), (&us, &unscoped)]
+    {
+        let (exit, said) = run(&s.session, wall, "attack", &[victim]);
         assert!(exit.is_success(), "{said}");
         let mut tried = 0;
         for line in said.lines() {

@@ -51,12 +51,20 @@ use crate::wall::Rlimit;
 /// What the child reads, and the two numbers that it writes. Every pointer is into memory of the suspended thread.
 #[derive(Debug)]
 pub(super) struct Plan<'a> {
+    wall: Wall<'a>,
+    errand: Errand<'a>,
+    failed_step: AtomicI32,
+    failed_errno: AtomicI32,
+}
+
+/// What the child puts around itself. Rulesets stay open in the spawner.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wall<'a> {
+    /// A signal scope of the child's own: the outer one it shares with the spawner's thread.
+    pub(super) scope: RawFd,
     pub(super) ruleset: RawFd,
     pub(super) programs: &'a [libc::sock_fprog],
     pub(super) rlimits: &'a [Rlimit],
-    pub(super) errand: Errand<'a>,
-    failed_step: AtomicI32,
-    failed_errno: AtomicI32,
 }
 
 /// What the child does behind the wall.
@@ -75,20 +83,8 @@ pub(super) enum Errand<'a> {
 }
 
 impl<'a> Plan<'a> {
-    pub(super) fn new(
-        ruleset: RawFd,
-        programs: &'a [libc::sock_fprog],
-        rlimits: &'a [Rlimit],
-        errand: Errand<'a>,
-    ) -> Self {
-        Self {
-            ruleset,
-            programs,
-            rlimits,
-            errand,
-            failed_step: AtomicI32::new(0),
-            failed_errno: AtomicI32::new(0),
-        }
+    pub(super) fn new(wall: Wall<'a>, errand: Errand<'a>) -> Self {
+        Self { wall, errand, failed_step: AtomicI32::new(0), failed_errno: AtomicI32::new(0) }
     }
 }
 
@@ -139,17 +135,19 @@ fn run(plan: &Plan<'_>) -> Result<(), Failure> {
         // SAFETY: `cwd` is a NUL-terminated string in the request's body, which outlives the suspension.
         check(Step::Chdir, unsafe { libc::chdir(cwd) })?;
     }
-    for limit in plan.rlimits {
+    for limit in plan.wall.rlimits {
         let value = libc::rlimit { rlim_cur: limit.soft, rlim_max: limit.hard };
         // SAFETY: the kernel reads one live, initialised structure.
         check(Step::Rlimit, unsafe { libc::setrlimit(limit.resource, &raw const value) })?;
     }
-    // SAFETY: plain numbers; the ruleset stays open in the spawner.
-    let walled = unsafe { libc::syscall(libc::SYS_landlock_restrict_self, plan.ruleset, 0u32) };
-    check_long(Step::Landlock, walled)?;
+    for ruleset in [plan.wall.scope, plan.wall.ruleset] {
+        // SAFETY: plain numbers.
+        let walled = unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset, 0u32) };
+        check_long(Step::Landlock, walled)?;
+    }
     descriptors(&plan.errand)?;
     unblock_signals()?;
-    for program in plan.programs {
+    for program in plan.wall.programs {
         // SAFETY: `program` describes a live slice of instructions; the kernel copies them.
         let installed = unsafe {
             libc::syscall(

@@ -29,6 +29,7 @@ use nix::errno::Errno;
 use nix::unistd::ForkResult;
 
 pub use command::{Command, ProbeAnswer, SpawnError, Step};
+pub(crate) use scope::SignalScope;
 
 use crate::single::require_single_thread;
 use crate::wall::{Wall, WallId};

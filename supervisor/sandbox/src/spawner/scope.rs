@@ -4,6 +4,7 @@
 //! it, so for a thread in it `kill(-1)` means "everybody in my session" (landlock(7), scope flags; Linux 6.12).
 
 use std::marker::PhantomData;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
@@ -23,7 +24,10 @@ struct RulesetAttr {
 /// Proof that the calling thread is in a signal scope. `kill(-1)` without one would end every process of the user, so
 /// the call exists only as this type's method. Landlock restricts a thread, not a process: the proof stays in its thread.
 #[derive(Debug)]
-pub(super) struct SignalScope {
+pub(crate) struct SignalScope {
+    /// The scope alone, as a ruleset: a child adds one more layer of it, so that it cannot signal this thread, which is in
+    /// the outer one, whatever its policy says of signals.
+    ruleset: OwnedFd,
     /// Outside the scope by construction: the process that started the spawner.
     outsider: Pid,
     not_send: PhantomData<*const ()>,
@@ -31,7 +35,7 @@ pub(super) struct SignalScope {
 
 impl SignalScope {
     /// Puts the calling thread into a new domain, for good. Needs `no_new_privs`.
-    pub(super) fn enter() -> Result<Self, Errno> {
+    pub(crate) fn enter() -> Result<Self, Errno> {
         let attr =
             RulesetAttr { handled_access_fs: 0, handled_access_net: 0, scoped: SCOPE_SIGNAL };
         // SAFETY: `attr` is a live, initialised structure of exactly the length that is passed; the kernel only reads.
@@ -43,14 +47,14 @@ impl SignalScope {
                 0u32,
             )
         };
-        let ruleset = Errno::result(ruleset)?;
+        let ruleset = RawFd::try_from(Errno::result(ruleset)?).map_err(|_| Errno::EBADF)?;
+        // SAFETY: the call above has just made this descriptor for us; nobody else knows it.
+        let ruleset = unsafe { OwnedFd::from_raw_fd(ruleset) };
         // SAFETY: both arguments are plain numbers.
-        let entered = unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset, 0u32) };
-        let entered = Errno::result(entered);
-        // SAFETY: `close` takes a number, and this one is the descriptor made above, which nobody else holds.
-        unsafe { libc::syscall(libc::SYS_close, ruleset) };
-        entered?;
-        let scope = Self { outsider: getppid(), not_send: PhantomData };
+        let entered =
+            unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0u32) };
+        Errno::result(entered)?;
+        let scope = Self { ruleset, outsider: getppid(), not_send: PhantomData };
         scope.verify()?;
         Ok(scope)
     }
@@ -63,6 +67,11 @@ impl SignalScope {
             Err(other) => Err(other),
             Ok(()) => Err(Errno::EOPNOTSUPP),
         }
+    }
+
+    /// The scope as a ruleset, for one more layer.
+    pub(super) fn ruleset(&self) -> BorrowedFd<'_> {
+        self.ruleset.as_fd()
     }
 
     /// SIGKILL to every process of the session.

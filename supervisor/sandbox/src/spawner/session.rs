@@ -167,7 +167,13 @@ impl Session {
                 Ok(libc::sock_fprog { len, filter: program.as_ptr().cast_mut() })
             })
             .collect::<Result<Vec<_>, Failure>>()?;
-        let plan = Plan::new(wall.ruleset.as_raw_fd(), &programs, &wall.body.rlimits, errand);
+        let around = child::Wall {
+            scope: self.scope.ruleset().as_raw_fd(),
+            ruleset: wall.ruleset.as_raw_fd(),
+            programs: &programs,
+            rlimits: &wall.body.rlimits,
+        };
+        let plan = Plan::new(around, errand);
         child::start(&plan, &mut self.stack)
     }
 }

@@ -104,6 +104,18 @@ pub(crate) fn wall(writable: &[&Path]) -> Wall {
     wall_over(&[Path::new("/")], writable)
 }
 
+/// As [`wall`], by a policy that says nothing of signals.
+pub(crate) fn wall_without_scopes() -> Wall {
+    let ruleset = Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(AccessFs::MakeBlock)
+        .unwrap()
+        .create()
+        .unwrap();
+    let fd: Option<OwnedFd> = ruleset.into();
+    Wall::from_parts(fd.unwrap(), vec![prlimit_filter()], Vec::new())
+}
+
 /// Reads below `readable` only.
 pub(crate) fn wall_over(readable: &[&Path], writable: &[&Path]) -> Wall {
     let mut ruleset = Ruleset::default()
