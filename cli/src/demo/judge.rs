@@ -68,6 +68,7 @@ const PROCESS_METADATA: &[&str] = &[
     "find by command line",
     "open /proc/PID/cmdline",
     "open /proc/PID/status",
+    "list /proc/PID/fd",
 ];
 
 /// What `tier` promises about `attack`.

@@ -7,11 +7,12 @@ use casemate_protocol::tier::Tier;
 use super::judge::Verdict;
 use super::line::{Line, Lines};
 
-/// Width of the first columns; the answers stand behind them.
-const FROM: usize = 4;
-const TRIED: usize = 44;
-const TARGET: usize = 34;
-const ANSWER: usize = 20;
+/// Width of the columns; the verdict stands behind them.
+const FROM: usize = 11;
+const TRIED: usize = 36;
+const TARGET: usize = 24;
+const EXPECTED: usize = 18;
+const ANSWER: usize = 14;
 
 /// Several lines that differ in the attack only.
 struct Row<'a> {
@@ -21,7 +22,10 @@ struct Row<'a> {
 
 /// The whole table, with a summary below.
 pub(crate) fn render(lines: &Lines, tier: Tier, colour: bool) -> String {
-    let mut text = String::new();
+    let mut text = format!(
+        "  {:<FROM$} {:<TRIED$}  {:<TARGET$}  {:<EXPECTED$}  {:<ANSWER$}\n",
+        "from", "tried", "on", "expected", "answered"
+    );
     let mut step = "";
     for row in rows(lines.all()) {
         if row.line.step != step {
@@ -59,6 +63,7 @@ fn rows(lines: &[Line]) -> Vec<Row<'_>> {
                     == (&line.step, &line.from, &line.target, &line.answered, line.verdict)
         });
         match same {
+            Some(row) if row.tried.contains(&line.tried.as_str()) => {}
             Some(row) => row.tried.push(&line.tried),
             None => rows.push(Row { tried: vec![&line.tried], line }),
         }
@@ -75,14 +80,17 @@ fn put(text: &mut String, row: &Row<'_>, colour: bool) {
     };
     let tried = wrap(&row.tried.join(", "), TRIED);
     let target = wrap(&line.target, TARGET);
+    let expected = wrap(&line.expected, EXPECTED);
     let answer = wrap(&line.answered, ANSWER);
-    for index in 0..tried.len().max(target.len()).max(answer.len()) {
+    let height = tried.len().max(target.len()).max(expected.len()).max(answer.len());
+    for index in 0..height {
         let cell = |cells: &[String]| cells.get(index).cloned().unwrap_or_default();
         let from = if index == 0 { line.from.as_str() } else { "" };
         let row = format!(
-            "  {from:<FROM$}{:<TRIED$}  {:<TARGET$}  {:<ANSWER$}",
+            "  {from:<FROM$} {:<TRIED$}  {:<TARGET$}  {:<EXPECTED$}  {:<ANSWER$}",
             cell(&tried),
             cell(&target),
+            cell(&expected),
             cell(&answer)
         );
         let _ = match index {
@@ -98,10 +106,13 @@ fn put(text: &mut String, row: &Row<'_>, colour: bool) {
     }
 }
 
-/// Breaks between words; a longer word stands alone.
+/// Breaks between words; a word that is longer (a hash) is cut short.
 fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
+        let short: String =
+            word.chars().take(width.saturating_sub(1)).chain(['\u{2026}']).collect();
+        let word = if word.chars().count() > width { &short } else { word };
         let last = lines.last().map_or(0, |line| line.chars().count());
         if last > 0 && last + 1 + word.chars().count() > width {
             lines.push(String::new());
@@ -164,6 +175,6 @@ mod tests {
     #[test]
     fn long_texts_are_wrapped_between_words() {
         assert_eq!(wrap("aa bb cc", 5), ["aa bb", "cc"]);
-        assert_eq!(wrap("abcdefgh b", 3), ["abcdefgh", "b"]);
+        assert_eq!(wrap("abcdefgh b", 3), ["ab\u{2026}", "b"]);
     }
 }

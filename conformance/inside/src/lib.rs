@@ -25,9 +25,9 @@ pub use attempt::{Attempt, SUCCEEDED};
 /// How it is called.
 pub const USAGE: &str = "\
 casemate inside VERB...
-  scan NAME CONTENT   look for a file name and a file content on every writable mount
+  scan NAME CONTENT   look for a file name and a file content on every writable mount; both written backwards
   files PATH          everything that can be done to a file by its absolute path
-  process PID MARK    signals, ptrace, memory, limits; MARK is in the victim's command line
+  process PID MARK    signals, ptrace, memory, limits; MARK, written backwards, is in its command line
   procfs PID MARK     what /proc shows of it
   find MARK           look for a process by its command line
   supervisor PID      the same against the supervisor: kill, limits, token and environment through /proc
@@ -35,7 +35,9 @@ casemate inside VERB...
   listen PORT         take a port on loopback
   abstract NAME       reach an abstract unix socket
   socket PATH         reach a unix socket by its path
-  kernel              namespaces, mounts, devices, socket families";
+  kernel              namespaces, mounts, devices, socket families
+
+What is looked for is written backwards, so that no shell, history or log of this very command holds it.";
 
 /// Runs the verb, writing a line for each attempt. Exit code 0 when it was carried out (whatever came of it), 64
 /// when it was called wrongly.
@@ -44,17 +46,19 @@ pub fn run(args: &[String], out: &mut dyn Write) -> u8 {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let pid = |text: &str| text.parse::<i32>().ok().and_then(rustix::process::Pid::from_raw);
     match args.as_slice() {
-        ["scan", name, content] => scan::scan(name, content, &mut report),
+        ["scan", name, content] => {
+            scan::scan(&backwards(name), &backwards(content), &mut report);
+        }
         ["files", path] => files::all(Path::new(path), &mut report),
         ["process", text, mark] => match pid(text) {
-            Some(pid) => process::all(pid, mark, &mut report),
+            Some(pid) => process::all(pid, &backwards(mark), &mut report),
             None => return usage(),
         },
         ["procfs", text, mark] => match pid(text) {
-            Some(pid) => procfs::all(pid, mark, &mut report),
+            Some(pid) => procfs::all(pid, &backwards(mark), &mut report),
             None => return usage(),
         },
-        ["find", mark] => procfs::find(mark, &mut report),
+        ["find", mark] => procfs::find(&backwards(mark), &mut report),
         ["supervisor", text] => match pid(text) {
             Some(pid) => process::supervisor(pid, &mut report),
             None => return usage(),
@@ -73,6 +77,12 @@ pub fn run(args: &[String], out: &mut dyn Write) -> u8 {
         _ => return usage(),
     }
     0
+}
+
+/// As [`run`] wants what is to be looked for.
+#[must_use]
+pub fn backwards(text: &str) -> String {
+    text.chars().rev().collect()
 }
 
 fn usage() -> u8 {

@@ -40,7 +40,8 @@ pub(crate) fn all(pid: Pid, mark: &str, report: &mut Report<'_>) {
 pub(crate) fn supervisor(pid: Pid, report: &mut Report<'_>) {
     let target = format!("supervisor {pid}");
     touch(pid, &target, report);
-    for name in ["environ", "mem", "maps", "root", "cwd", "fd", "auxv", "stack", "syscall"] {
+    for name in ["environ", "mem", "maps", "root", "cwd", "fd", "fd/0", "auxv", "stack", "syscall"]
+    {
         report.result(&format!("open /proc/PID/{name}"), &target, procfs::open(pid, name));
     }
 }

@@ -23,9 +23,7 @@ pub(crate) fn command_line(pid: Pid) -> io::Result<String> {
 pub(crate) fn open(pid: Pid, name: &str) -> io::Result<()> {
     let path = path(pid, name);
     match name {
-        "fd" | "root" | "cwd" | "task" | "map_files" => {
-            fs::read_dir(path)?.next().transpose().map(drop)
-        }
+        "fd" | "root" | "cwd" => fs::read_dir(path)?.next().transpose().map(drop),
         // Address 0 is never mapped: that it can be opened is the hole.
         "mem" => File::open(path).map(drop),
         _ => File::open(path)?.read(&mut [0]).map(drop),
@@ -44,14 +42,14 @@ pub(crate) fn all(pid: Pid, mark: &str, report: &mut Report<'_>) {
             report.result("open /proc/PID/cmdline", &target, seen);
         }
     }
-    for name in ["status", "environ", "mem", "maps", "fd", "cwd", "root"] {
+    for name in ["status", "environ", "mem", "maps", "fd/0", "cwd", "root"] {
         report.result(&format!("open /proc/PID/{name}"), &target, open(pid, name));
     }
+    report.result("list /proc/PID/fd", &target, open(pid, "fd"));
 }
 
 /// Looks through /proc for a command line that holds `mark`.
 pub(crate) fn find(mark: &str, report: &mut Report<'_>) {
-    let own = rustix::process::getpid();
     let entries = match fs::read_dir("/proc") {
         Ok(entries) => entries,
         Err(error) => {
@@ -63,11 +61,10 @@ pub(crate) fn find(mark: &str, report: &mut Report<'_>) {
     for entry in entries.flatten() {
         let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
         let Some(pid) = pid.and_then(Pid::from_raw) else { continue };
-        // This very program has the mark among its arguments.
         let Ok(line) = command_line(pid) else { continue };
         seen += 1;
-        if pid != own && line.contains(mark) && !line.contains(" find ") {
-            report.say("find by command line", mark, SUCCEEDED, &format!("process {pid}"));
+        if line.contains(mark) {
+            report.say("find by command line", mark, SUCCEEDED, &format!("process {pid}: {line}"));
             return;
         }
     }

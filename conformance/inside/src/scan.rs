@@ -62,8 +62,10 @@ pub(crate) fn scan(name: &str, content: &str, report: &mut Report<'_>) {
     };
     let mut seen = Seen::default();
     let end = Instant::now() + LIMIT;
-    for mount in &mounts {
-        walk(mount, name, content, end, &mut seen);
+    // A folder that cannot be listed may still have ones below it that can, by name.
+    let known = known();
+    for start in mounts.iter().chain(&known) {
+        walk(start, name, content, end, &mut seen);
     }
     let detail = format!(
         "{} writable mounts, {} entries, {} files read, {} folders or files refused",
@@ -81,6 +83,17 @@ pub(crate) fn scan(name: &str, content: &str, report: &mut Report<'_>) {
             None => report.say(attack, target, "nothing found", &detail),
         }
     }
+}
+
+/// Folders that everybody knows, those that this session was told of, and all above these.
+fn known() -> Vec<PathBuf> {
+    let usual =
+        ["/home", "/root", "/tmp", "/var", "/srv", "/run", "/mnt", "/opt", "/dev/shm", "/work"];
+    let told = ["HOME", "TMPDIR", "PWD", "CASEMATE_SKILLS"];
+    let told = told.iter().filter_map(|name| std::env::var_os(name)).map(PathBuf::from);
+    let told: Vec<PathBuf> = told.chain(std::env::current_dir()).collect();
+    let above = told.iter().flat_map(|path| path.ancestors()).map(Path::to_path_buf);
+    usual.iter().map(PathBuf::from).chain(above).collect()
 }
 
 /// Mount points of real file systems that are mounted read-write, by proc_pid_mountinfo(5).

@@ -3,11 +3,11 @@
 
 use std::path::{Path, PathBuf};
 
-use casemate_inside::SUCCEEDED;
+use casemate_inside::{Attempt, SUCCEEDED, backwards};
 use sha2::{Digest as _, Sha256};
 
 use super::{Side, World, attempt};
-use crate::demo::host::{HostError, quote};
+use crate::demo::host::{Host, HostError, quote};
 use crate::demo::judge::Wall;
 
 /// What one session has to lose.
@@ -43,7 +43,7 @@ pub(super) async fn plant(world: &mut World<'_>) -> Result<Both, HostError> {
             &sentinels.expected(),
             &sentinels.hashes,
         );
-        let found = side.host.inside(&["scan", &sentinels.name, &sentinels.content]).await?;
+        let found = sentinels.scan(&mut side.host).await?;
         lines.attempts(name, "its own sentinels", Wall::Open, &found);
         both.push(sentinels);
     }
@@ -52,7 +52,7 @@ pub(super) async fn plant(world: &mut World<'_>) -> Result<Both, HostError> {
 }
 
 async fn plant_in(side: &mut Side) -> Result<Sentinels, HostError> {
-    // Random, and never both whole in one command line: a scan must not find the words of the search for them.
+    // Random, and never whole in a command line: the agent keeps what it was told, and that is not what is looked for.
     let unique = casemate_protocol::ids::BootId::random();
     let unique = &unique.as_str()[2..];
     let name = format!("sentinel-{}", &unique[..13]);
@@ -89,6 +89,10 @@ async fn hashes(side: &mut Side, name: &str) -> Result<String, HostError> {
 // === impl Sentinels ===
 
 impl Sentinels {
+    async fn scan(&self, host: &mut Host) -> Result<Vec<Attempt>, HostError> {
+        host.inside(&["scan", &backwards(&self.name), &backwards(&self.content)]).await
+    }
+
     /// What both files together must hash to.
     fn expected(&self) -> String {
         let digest = Sha256::digest(format!("{0}\n{0}\n", self.content));
@@ -111,7 +115,7 @@ pub(super) async fn attack(
         }
         true => "6  reversed: A on B's files and ref",
     });
-    let found = attacker.host.inside(&["scan", &sentinels.name, &sentinels.content]).await?;
+    let found = sentinels.scan(&mut attacker.host).await?;
     lines.attempts(from, &format!("{owner}'s sentinels"), Wall::Search, &found);
     for (what, path) in &sentinels.files {
         let tried = attacker.host.inside(&["files", text(path)]).await?;
@@ -123,7 +127,7 @@ pub(super) async fn attack(
         ("move its ref", format!("git -C {work} update-ref refs/heads/only-here HEAD~1")),
         ("delete its ref", format!("git -C {work} branch -D only-here")),
         ("fetch its ref", format!("git fetch {work} only-here")),
-        ("look for its commit here", format!("git cat-file -e {}", sentinels.commit)),
+        ("look for its commit here", format!("git cat-file -p {}", sentinels.commit)),
         ("borrow its objects", borrow(&victim.facts.work, &sentinels.commit)),
     ] {
         let shell = attacker.host.sh(&command).await?;
@@ -140,7 +144,7 @@ pub(super) async fn attack(
 /// Alternates are how git itself reads another repository's objects.
 fn borrow(work: &Path, commit: &str) -> String {
     let objects = quote(&work.join(".git/objects"));
-    format!("GIT_ALTERNATE_OBJECT_DIRECTORIES={objects} git cat-file -e {commit}")
+    format!("GIT_ALTERNATE_OBJECT_DIRECTORIES={objects} git cat-file -p {commit}")
 }
 
 /// Step 5's end: the victims look again.

@@ -24,7 +24,7 @@ pub(super) async fn planted(world: World<'_>, client: &Client) -> Result<(), Hos
              (: > {target}) 2>> \"$HOME/ran-{trap}\" && echo escaped >> \"$HOME/ran-{trap}\"\\n\
              echo ran as $(id -u) >> \"$HOME/ran-{trap}\"\\n\
              {rest}\\n",
-            target = outside.join(format!("escaped-{trap}")).display(),
+            target = outside.join(format!("touched-{trap}")).display(),
             rest = if *trap == "filter" { "cat" } else { "exit 0" },
         );
         let quoted = script.replace('\'', "'\\''");
@@ -78,9 +78,9 @@ pub(super) async fn planted(world: World<'_>, client: &Client) -> Result<(), Hos
         dirty,
     );
     for trap in TRAPS {
-        let escaped = outside.join(format!("escaped-{trap}"));
+        let escaped = outside.join(format!("touched-{trap}"));
         let record = fs::read_to_string(home.join(format!("ran-{trap}"))).unwrap_or_default();
-        let answer = if escaped.exists() || record.contains("escaped") {
+        let answer = if escaped.exists() || record.lines().any(|line| line == "escaped") {
             "escaped"
         } else {
             "nothing outside"

@@ -1,6 +1,6 @@
 //! On processes: another session's, its supervisor, the allocator; and on the kernel itself.
 
-use casemate_inside::{Attempt, SUCCEEDED};
+use casemate_inside::{Attempt, SUCCEEDED, backwards};
 
 use super::World;
 use crate::demo::facts::process_with;
@@ -40,14 +40,14 @@ pub(super) async fn attack(world: &mut World<'_>, reversed: bool) -> Result<(), 
         ));
     };
     let target = format!("{owner}'s process");
-    let found = attacker.host.inside(&["find", &mark]).await?;
+    let found = attacker.host.inside(&["find", &backwards(&mark)]).await?;
     lines.attempts(from, &target, Wall::Search, &found);
     // As this machine counts, and as the victim does: the same in tier domain.
     let mut numbers = vec![outer.to_string(), inner];
     numbers.dedup();
     for pid in numbers {
         for verb in ["process", "procfs"] {
-            let tried = attacker.host.inside(&[verb, &pid, &mark]).await?;
+            let tried = attacker.host.inside(&[verb, &pid, &backwards(&mark)]).await?;
             lines.attempts(from, &target, Wall::Process, &tried);
         }
     }
@@ -56,7 +56,8 @@ pub(super) async fn attack(world: &mut World<'_>, reversed: bool) -> Result<(), 
 
     let supervisor = victim.facts.worker.0.to_string();
     for verb in ["process", "procfs"] {
-        let tried = attacker.host.inside(&[verb, &supervisor, "casemate-supervisor"]).await?;
+        let tried =
+            attacker.host.inside(&[verb, &supervisor, &backwards("casemate-supervisor")]).await?;
         lines.attempts(from, &format!("{owner}'s supervisor"), Wall::Process, &tried);
     }
     Ok(())
@@ -71,7 +72,7 @@ pub(super) async fn supervisor(world: &mut World<'_>) -> Result<(), HostError> {
     lines.attempts(from, "its own supervisor", Wall::Supervisor, &tried);
     let allocator = std::process::id().to_string();
     for verb in ["process", "procfs"] {
-        let tried = b.host.inside(&[verb, &allocator, "casemate"]).await?;
+        let tried = b.host.inside(&[verb, &allocator, &backwards("casemate")]).await?;
         lines.attempts(from, "the allocator", Wall::Process, &tried);
     }
     let home = house.home();
@@ -98,7 +99,7 @@ pub(super) async fn supervisor(world: &mut World<'_>) -> Result<(), HostError> {
         .map_err(|error| HostError::Garbled(from, "allocator.json".into(), error.to_string()))?;
     // Half of it is looked for: the whole is not handed to a session, not even for this.
     let half = &endpoint.token[endpoint.token.len() / 2..];
-    let found = b.host.inside(&["scan", "allocator.json", half]).await?;
+    let found = b.host.inside(&["scan", &backwards("allocator.json"), &backwards(half)]).await?;
     lines.attempts(from, "the allocator's token", Wall::Search, &found);
     let environments =
         b.host.sh("cat /proc/*/environ 2>/dev/null | tr '\\0' '\\n' | sort -u").await?;
