@@ -1,0 +1,353 @@
+//! An allocator and a worker on loopback that do what a test says, and a host that drives `casemate acp`.
+
+#![allow(clippy::unwrap_used, reason = "a stage that does not stand fails its test")]
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use casemate_protocol::ids::{BootId, SessionId, SlotId};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio_tungstenite::tungstenite::handshake::server::{Request, Response};
+use tokio_tungstenite::tungstenite::protocol::CloseFrame;
+use tokio_tungstenite::tungstenite::{Message, WebSocket, accept_hdr};
+
+/// Longer than anything here takes; a test that waits for it fails.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What a worker does with one message: answers, or closes with a code.
+pub(crate) enum Reply {
+    Lines(Vec<Value>),
+    Close(u16),
+    /// The connection breaks without a word.
+    Cut,
+}
+
+type Script = Box<dyn FnMut(&Value) -> Reply + Send>;
+
+struct World {
+    address: SocketAddr,
+    script: Mutex<Script>,
+    /// Method and path of each call.
+    calls: Mutex<Vec<String>>,
+    sessions: Mutex<BTreeMap<String, SessionId>>,
+    handshakes: Mutex<BTreeMap<String, String>>,
+    /// What workers were told.
+    heard: Mutex<Vec<Value>>,
+}
+
+/// The stage.
+pub(crate) struct Stage {
+    pub(crate) home: TempDir,
+    world: Arc<World>,
+}
+
+impl Stage {
+    /// An allocator whose workers follow the script.
+    pub(crate) fn new(script: impl FnMut(&Value) -> Reply + Send + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let world = Arc::new(World {
+            address: listener.local_addr().unwrap(),
+            script: Mutex::new(Box::new(script)),
+            calls: Mutex::default(),
+            sessions: Mutex::default(),
+            handshakes: Mutex::default(),
+            heard: Mutex::default(),
+        });
+        let home = TempDir::new().unwrap();
+        std::fs::create_dir(home.path().join("run")).unwrap();
+        let endpoint = json!({"address": world.address, "token": "allocator-token", "pid": 1});
+        std::fs::write(home.path().join("run/allocator.json"), endpoint.to_string()).unwrap();
+        let served = Arc::clone(&world);
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let world = Arc::clone(&served);
+                thread::spawn(move || world.serve(stream.unwrap()));
+            }
+        });
+        Self { home, world }
+    }
+
+    /// Starts `casemate acp` with these options.
+    pub(crate) fn host(&self, options: &[&str]) -> Host {
+        Host::start(self.home.path(), options)
+    }
+
+    pub(crate) fn calls(&self) -> Vec<String> {
+        self.world.calls.lock().unwrap().clone()
+    }
+
+    pub(crate) fn heard(&self) -> Vec<Value> {
+        self.world.heard.lock().unwrap().clone()
+    }
+}
+
+impl World {
+    fn serve(&self, stream: TcpStream) {
+        let mut head = [0u8; 2048];
+        let seen = stream.peek(&mut head).unwrap();
+        if head[..seen].starts_with(b"GET /acp ") {
+            return self.attach(stream);
+        }
+        let mut reader = BufReader::new(stream);
+        let mut first = String::new();
+        reader.read_line(&mut first).unwrap();
+        let (mut length, mut token) = (0, String::new());
+        loop {
+            let mut line = String::new();
+            reader.read_line(&mut line).unwrap();
+            let line = line.trim().to_ascii_lowercase();
+            if line.is_empty() {
+                break;
+            }
+            if let Some(value) = line.strip_prefix("content-length: ") {
+                length = value.parse().unwrap();
+            }
+            if let Some(value) = line.strip_prefix("authorization: bearer ") {
+                token = value.to_owned();
+            }
+        }
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body).unwrap();
+        let call: Vec<&str> = first.split(' ').take(2).collect();
+        let call = call.join(" ");
+        let wanted = if call.ends_with("/v1/status") { "worker-token" } else { "allocator-token" };
+        let (status, answer) = if token == wanted {
+            self.answer(&call, &String::from_utf8(body).unwrap())
+        } else {
+            (401, json!({"kind": "unauthorized", "message": "no"}).to_string())
+        };
+        self.calls.lock().unwrap().push(call);
+        let head = format!("HTTP/1.1 {status} X\r\ncontent-length: {}\r\n\r\n", answer.len());
+        let stream = reader.get_mut();
+        stream.write_all(head.as_bytes()).unwrap();
+        stream.write_all(answer.as_bytes()).unwrap();
+    }
+
+    fn answer(&self, call: &str, body: &str) -> (u16, String) {
+        let parsed = || serde_json::from_str::<Value>(body).unwrap();
+        let parts: Vec<&str> = call.split(['/', ' ']).collect();
+        match parts[..] {
+            ["GET", "", "healthz"] => (200, String::new()),
+            ["GET", "", "v1", "status"] => (200, self.status().to_string()),
+            ["GET", "", "v1", "handshakes", key] => {
+                match self.handshakes.lock().unwrap().get(key) {
+                    Some(raw) => (200, raw.clone()),
+                    None => (404, json!({"kind": "not-found", "message": "no"}).to_string()),
+                }
+            }
+            ["PUT", "", "v1", "handshakes", key] => {
+                self.handshakes.lock().unwrap().insert(key.into(), body.into());
+                (204, String::new())
+            }
+            ["POST", "", "v1", "sessions"] => {
+                let body = parsed();
+                let thread = body["key"]["thread"].as_str().unwrap().to_owned();
+                let mut sessions = self.sessions.lock().unwrap();
+                let created = !sessions.contains_key(&thread);
+                let id = sessions.entry(thread.clone()).or_insert_with(SessionId::random).clone();
+                (200, self.attached(&id, &thread, created).to_string())
+            }
+            [_, "", "v1", "sessions", id, ..] => {
+                let sessions = self.sessions.lock().unwrap();
+                let Some((thread, id)) = sessions.iter().find(|(_, own)| own.as_str() == id) else {
+                    return (404, json!({"kind": "not-found", "message": "unknown"}).to_string());
+                };
+                let attached = self.attached(id, thread, false);
+                if parts.last() == Some(&"resume") {
+                    (200, attached.to_string())
+                } else {
+                    (200, attached["session"].to_string())
+                }
+            }
+            _ => (404, String::new()),
+        }
+    }
+
+    fn attached(&self, id: &SessionId, thread: &str, created: bool) -> Value {
+        let key = json!({"tenant": "local", "agent": "agent", "platform": "acp", "thread": thread});
+        let intent =
+            json!({"profile": "default", "repository": null, "agent": ["agent"], "env": {}});
+        let view = json!({"id": id, "key": key, "incarnation": 1, "generation": 1, "intent": intent, "phase": "active",
+            "slot": SlotId::random(), "worker": null, "last_end": null, "next": null, "created": 1});
+        json!({"session": view, "created": created, "address": self.address, "token": "worker-token"})
+    }
+
+    fn status(&self) -> Value {
+        json!({"session": SessionId::random(), "incarnation": 1, "generation": 1, "slot": SlotId::random(),
+            "boot": BootId::random(), "tier": "namespace", "worktree": "/work", "agent": {"state": "not-started"},
+            "activity": {"is": "idle", "for_ms": 0}, "epoch": 0, "attachments": 0, "acp_session": "agent-1",
+            "prompted": false, "policy_revision": "", "skills_revision": null, "enforcement": [], "evidence": null,
+            "handed_variables": []})
+    }
+
+    fn attach(&self, stream: TcpStream) {
+        #[allow(clippy::result_large_err, reason = "the callback's type is the library's")]
+        let check = |request: &Request, response: Response| {
+            assert_eq!(request.headers()["authorization"], "Bearer worker-token");
+            assert!(!request.headers().contains_key("sec-websocket-protocol"));
+            Ok(response)
+        };
+        let mut socket: WebSocket<TcpStream> = accept_hdr(stream, check).unwrap();
+        while let Ok(message) = socket.read() {
+            let Message::Text(text) = message else { continue };
+            let line: Value = serde_json::from_str(text.as_str()).unwrap();
+            self.heard.lock().unwrap().push(line.clone());
+            let reply = (self.script.lock().unwrap())(&line);
+            match reply {
+                Reply::Lines(lines) => {
+                    for line in lines {
+                        if socket.send(Message::text(line.to_string())).is_err() {
+                            return;
+                        }
+                    }
+                }
+                Reply::Close(code) => {
+                    socket
+                        .close(Some(CloseFrame { code: code.into(), reason: "why".into() }))
+                        .unwrap();
+                }
+                Reply::Cut => return,
+            }
+        }
+    }
+}
+
+/// A host: `casemate acp` as its child.
+pub(crate) struct Host {
+    pub(crate) child: Child,
+    stdin: Option<ChildStdin>,
+    lines: Receiver<String>,
+    next_id: u64,
+}
+
+impl Host {
+    fn start(home: &std::path::Path, options: &[&str]) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_casemate"))
+            .arg("--home")
+            .arg(home)
+            .arg("acp")
+            .args(options)
+            .args(["--", "agent"])
+            .env_remove("CASEMATE_SESSION_KEY")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        // A few lines, so that a test that does not read is a host that does not read.
+        let (sender, lines) = sync_channel(4);
+        thread::spawn(move || {
+            for line in stdout.lines() {
+                if sender.send(line.unwrap()).is_err() {
+                    return;
+                }
+            }
+        });
+        let stdin = child.stdin.take();
+        Self { child, stdin, lines, next_id: 0 }
+    }
+
+    pub(crate) fn send(&mut self, line: &str) {
+        self.stdin.as_mut().unwrap().write_all(format!("{line}\n").as_bytes()).unwrap();
+    }
+
+    pub(crate) fn ask(&mut self, method: &str, params: Value) -> u64 {
+        self.next_id += 1;
+        self.send(
+            &json!({"jsonrpc": "2.0", "id": self.next_id, "method": method, "params": params})
+                .to_string(),
+        );
+        self.next_id
+    }
+
+    /// The next line; each one must be JSON.
+    pub(crate) fn line(&self) -> Value {
+        let line = self.lines.recv_timeout(PATIENCE).expect("a line from casemate acp");
+        serde_json::from_str(&line).unwrap_or_else(|_| panic!("not ACP on stdout: {line}"))
+    }
+
+    /// Lines up to the answer of a request, which comes last.
+    pub(crate) fn until(&self, id: u64) -> Vec<Value> {
+        let mut lines = vec![self.line()];
+        while lines.last().unwrap()["id"] != id || lines.last().unwrap().get("method").is_some() {
+            lines.push(self.line());
+        }
+        lines
+    }
+
+    pub(crate) fn answer(&mut self, method: &str, params: Value) -> Value {
+        let id = self.ask(method, params);
+        self.until(id).pop().unwrap()
+    }
+
+    /// `initialize` and `session/new`; the session's id.
+    pub(crate) fn open(&mut self) -> String {
+        let capabilities = json!({"fs": {"readTextFile": true}, "terminal": true});
+        let answer = self.answer(
+            "initialize",
+            json!({"protocolVersion": 1, "clientCapabilities": capabilities}),
+        );
+        assert_eq!(answer["result"]["protocolVersion"], 1, "{answer}");
+        let answer = self.answer("session/new", json!({"cwd": "/x", "mcpServers": []}));
+        answer["result"]["sessionId"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
+    }
+
+    /// Resident memory of the child in bytes (proc(5), `statm`, in pages of 4096 bytes).
+    pub(crate) fn memory(&self) -> usize {
+        let statm = std::fs::read_to_string(format!("/proc/{}/statm", self.child.id())).unwrap();
+        statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+    }
+
+    pub(crate) fn hang_up(&mut self) {
+        self.stdin = None;
+    }
+
+    /// Waits for the end; what it left with.
+    pub(crate) fn end(&mut self) -> std::process::ExitStatus {
+        let started = std::time::Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(started.elapsed() < PATIENCE, "casemate acp does not end");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        // Ended already where the test went well.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What a well-behaved agent's worker does: prompts are answered with one update and an end.
+pub(crate) fn obliging(line: &Value) -> Reply {
+    let id = &line["id"];
+    let answer = |result: Value| json!({"jsonrpc": "2.0", "id": id, "result": result});
+    Reply::Lines(match line["method"].as_str() {
+        Some("initialize") => {
+            vec![answer(json!({"protocolVersion": 1, "agentCapabilities": {"loadSession": true}}))]
+        }
+        Some("session/new") => vec![answer(json!({"sessionId": "agent-1"}))],
+        Some("session/load") => vec![update("old words"), answer(json!({}))],
+        Some("session/prompt") => vec![update("words"), answer(json!({"stopReason": "end_turn"}))],
+        _ => vec![],
+    })
+}
+
+pub(crate) fn update(text: &str) -> Value {
+    let content = json!({"type": "text", "text": text});
+    let update = json!({"sessionUpdate": "agent_message_chunk", "content": content});
+    json!({"jsonrpc": "2.0", "method": "session/update", "params": {"sessionId": "agent-1", "update": update}})
+}
