@@ -3,6 +3,7 @@
 //!
 //! The only crate with `unsafe`. It decides nothing: what to allow comes from a policy, what to start from the caller.
 
+pub mod beneath;
 pub mod kernel;
 pub mod lock;
 pub mod namespaces;
