@@ -1,7 +1,9 @@
 //! The home directory: its layout, its modes, the lock of the one allocator, the discovery file and the signing key.
 //!
 //! Owns nothing beyond a call but [`UpLock`], which is held for the allocator's life. Everything below is private to
-//! its owner: the home itself is mode 0700 and that is checked, not assumed.
+//! its owner: the home itself is mode 0700 and that is checked, not assumed. Where the allocator is root, each slot's
+//! worker is a user of its own who has to get to its directory: then the home and `slots` may be searched (0711), never
+//! listed, and everything else in the home is 0600 or 0700.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -75,6 +77,11 @@ fn private_dir(path: &Path) -> Result<(), HomeError> {
     DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(io_at(path))
 }
 
+/// The mode of the directories above the slots.
+fn above_slots() -> u32 {
+    if nix::unistd::geteuid().is_root() { 0o711 } else { 0o700 }
+}
+
 // === impl Home ===
 
 impl Home {
@@ -91,12 +98,16 @@ impl Home {
             return Err(HomeError::Foreign { path, owner: meta.uid() });
         }
         let mode = meta.mode() & 0o7777;
-        if mode & 0o077 != 0 {
+        if mode & 0o777 & !above_slots() != 0 {
             return Err(HomeError::Open { path, mode });
         }
         let home = Self(path);
         for dir in ["run", "keys", "profiles", "slots"] {
             private_dir(&home.0.join(dir))?;
+        }
+        for dir in [home.0.clone(), home.slots()] {
+            let mode = std::fs::Permissions::from_mode(above_slots());
+            std::fs::set_permissions(&dir, mode).map_err(io_at(&dir))?;
         }
         Ok(home)
     }
@@ -277,6 +288,19 @@ mod tests {
         drop(Home::open(&path).unwrap());
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o750)).unwrap();
         assert!(matches!(Home::open(&path), Err(HomeError::Open { mode: 0o750, .. })));
+    }
+
+    #[test]
+    fn only_the_way_to_the_slots_may_be_searched_and_only_where_root_gives_them_away() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::open(&dir.path().join("home")).unwrap();
+        let mode = |path: &Path| path.metadata().unwrap().mode() & 0o777;
+        assert_eq!(mode(home.path()), above_slots());
+        assert_eq!(mode(&home.slots()), above_slots());
+        assert_eq!(above_slots() == 0o711, nix::unistd::geteuid().is_root());
+        for private in ["run", "keys", "profiles"] {
+            assert_eq!(mode(&home.path().join(private)), 0o700);
+        }
     }
 
     #[test]
