@@ -115,6 +115,16 @@ impl Allocator {
                     self.call(async |client: &Client| client.allocate(&body).await).await?;
                 Ok(answer.map_err(Failure::from)?)
             }
+            Want::Blank => {
+                let body = Allocate {
+                    request_id: BootId::random().to_string(),
+                    key: conversation(intent, None),
+                    intent: Intent { repository: None, ..intent.clone() },
+                };
+                let answer =
+                    self.call(async |client: &Client| client.allocate(&body).await).await?;
+                Ok(answer.map_err(Failure::from)?)
+            }
             Want::Session(session) => {
                 let view = self.call(async |client: &Client| client.show(session).await).await?;
                 let view = view.map_err(|error| unknown(session, error))?;

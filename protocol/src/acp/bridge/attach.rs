@@ -17,6 +17,17 @@ impl Bridge {
         link
     }
 
+    /// A new session entry with an attempt to attach; its index.
+    pub(super) fn begin(&mut self, want: Want, out: &mut Vec<Action>) -> u64 {
+        let link = self.new_link();
+        let index = self.next_session;
+        self.next_session += 1;
+        self.links.insert(link, index);
+        self.sessions.insert(index, Session::attaching(link, &want));
+        out.push(Action::Attach(link, want));
+        index
+    }
+
     pub(super) fn attached(&mut self, link: Link, attachment: Attachment, out: &mut Vec<Action>) {
         let Some(index) = self.links.get(&link).copied() else {
             return out.push(Action::Detach(link));
@@ -182,6 +193,15 @@ impl Bridge {
         self.unlink(&session, out);
         if self.unloaded == Some(index) {
             self.unloaded = None;
+        }
+    }
+
+    /// Closes a session that was made and is of no use.
+    pub(super) fn discard(&mut self, index: u64, out: &mut Vec<Action>) {
+        let Some(session) = self.sessions.remove(&index) else { return };
+        self.unlink(&session, out);
+        if let (true, Some(id)) = (session.created, session.id) {
+            out.push(Action::Discard(id));
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::acp::bridge::session::{Kind, Session, State, Waiting};
+use crate::acp::bridge::session::{Kind, State, Waiting};
 use crate::acp::bridge::{Action, Bridge, Handshake, Want, edit, handshake, message, wall};
 use crate::acp::frame::{self, Frame, FrameError};
 use crate::codes::rpc;
@@ -148,7 +148,12 @@ impl Bridge {
             }
             None if self.ended => {}
             None => {
-                let session = self.begin_attach(self.settings.key.clone(), None, out);
+                let remote = self.settings.intent.repository.as_ref();
+                let session = if remote.is_some_and(|name| name.contains("://")) {
+                    self.begin(Want::Blank, out)
+                } else {
+                    self.begin(Want::Key(self.settings.key.clone()), out)
+                };
                 self.handshake = Handshake::Asking { id: Some(id), key, session };
             }
         }
@@ -189,7 +194,7 @@ impl Bridge {
                 fits.then_some(*index)
             }),
         };
-        let index = known.unwrap_or_else(|| self.begin_attach(key, None, out));
+        let index = known.unwrap_or_else(|| self.begin(Want::Key(key), out));
         self.enqueue(index, Kind::New, frame, id, out);
     }
 
@@ -200,7 +205,7 @@ impl Bridge {
         };
         let index = match (self.session_by_id(&wanted), wanted.parse::<SessionId>()) {
             (Some(index), _) => index,
-            (None, Ok(session)) => self.begin_attach(None, Some(session), out),
+            (None, Ok(session)) => self.begin(Want::Session(session), out),
             (None, Err(_)) => return out.push(Action::ToHost(unknown(id, &wanted))),
         };
         self.enqueue(index, Kind::Load, frame, id, out);
@@ -226,7 +231,7 @@ impl Bridge {
             .find(|(_, session)| !session.claimed || matches!(session.state, State::Ready(_)));
         let index = match some {
             Some((index, _)) => *index,
-            None => self.begin_attach(self.settings.key.clone(), None, out),
+            None => self.begin(Want::Key(self.settings.key.clone()), out),
         };
         self.enqueue(index, Kind::Authenticate, frame, id, out);
     }
@@ -335,28 +340,6 @@ impl Bridge {
                 self.reattach(index, out);
             }
         }
-    }
-}
-
-impl Bridge {
-    /// A new session entry with an attempt to attach; returns its index.
-    pub(super) fn begin_attach(
-        &mut self,
-        key: Option<String>,
-        session: Option<SessionId>,
-        out: &mut Vec<Action>,
-    ) -> u64 {
-        let link = self.new_link();
-        let index = self.next_session;
-        self.next_session += 1;
-        let want = match &session {
-            Some(session) => Want::Session(session.clone()),
-            None => Want::Key(key.clone()),
-        };
-        self.links.insert(link, index);
-        self.sessions.insert(index, Session::attaching(link, key, session));
-        out.push(Action::Attach(link, want));
-        index
     }
 }
 

@@ -52,6 +52,9 @@ pub enum Want {
     Key(Option<String>),
     /// This one; never makes one.
     Session(SessionId),
+    /// A new one without the repository, which may take longer to clone than a host waits for `initialize`. The agent is
+    /// asked what it can and the session discarded.
+    Blank,
 }
 
 /// An open connection to a worker.

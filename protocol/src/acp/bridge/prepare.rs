@@ -93,7 +93,11 @@ impl Bridge {
                 } else {
                     self.handshake = Handshake::None;
                 }
-                self.authenticated(index, link, out);
+                if self.sessions.get(&index).is_some_and(|session| session.blank) {
+                    self.discard(index, out);
+                } else {
+                    self.authenticated(index, link, out);
+                }
                 self.release_early(out);
             }
             Handshake::Known { key, result: stored } if !handshake::agrees(&stored, result) => {
@@ -235,12 +239,21 @@ impl Bridge {
             }
         }
         let line = frame.splice(edits);
-        let keep =
-            matches!(waiting.kind, Kind::Authenticate | Kind::Prompt).then_some(waiting.line);
         let Some(session) = self.sessions.get_mut(&index) else { return };
+        let resumable = session.can_resume && !session.can_load && frame.method() == "session/load";
+        let keep = match waiting.kind {
+            Kind::Authenticate | Kind::Prompt => Some(waiting.line),
+            Kind::Load if resumable => as_resume(&frame),
+            _ => None,
+        };
         session.sent.insert(waiting.id, Sent { kind: waiting.kind, line: keep });
         out.push(Action::ToWorker(link, line));
     }
+}
+
+/// The same request, without the history that the agent cannot show again.
+fn as_resume(load: &Frame<'_>) -> Option<Vec<u8>> {
+    Some(load.splice(vec![(load.locate(&["method"])?, "\"session/resume\"".into())]))
 }
 
 /// The message of an error answer.

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use crate::acp::bridge::{Action, Link, message};
+use crate::acp::bridge::{Action, Link, Want, message};
 use crate::ids::SessionId;
 
 /// Where a session's attachment stands.
@@ -59,8 +59,8 @@ pub(super) struct Waiting {
 #[derive(Debug, Clone)]
 pub(super) struct Sent {
     pub(super) kind: Kind,
-    /// As the host wrote it: `authenticate` is said again to other workers, a prompt to the next worker where this one
-    /// was just being stopped.
+    /// What may be said again, with the host's ids: `authenticate` to other workers, a prompt to the next worker where
+    /// this one was just being stopped, a load that fails as a resume where the agent can do no better.
     pub(super) line: Option<Vec<u8>>,
 }
 
@@ -87,6 +87,8 @@ pub(super) struct Session {
     pub(super) waking: Option<String>,
     /// This bridge made it.
     pub(super) created: bool,
+    /// Made to ask the agent what it can, and for nothing else.
+    pub(super) blank: bool,
     /// A `session/new` or load of the host is meant for it.
     pub(super) claimed: bool,
     /// The host was given its id, or gave it.
@@ -100,7 +102,12 @@ pub(super) struct Session {
 // === impl Session ===
 
 impl Session {
-    pub(super) fn attaching(link: Link, key: Option<String>, id: Option<SessionId>) -> Self {
+    pub(super) fn attaching(link: Link, want: &Want) -> Self {
+        let (id, key) = match want {
+            Want::Session(id) => (Some(id.clone()), None),
+            Want::Key(key) => (None, key.clone()),
+            Want::Blank => (None, None),
+        };
         let id_given = id.is_some();
         Self {
             id,
@@ -114,7 +121,8 @@ impl Session {
             held: Vec::new(),
             waking: None,
             created: false,
-            claimed: id_given,
+            blank: *want == Want::Blank,
+            claimed: id_given || *want == Want::Blank,
             used: id_given,
             same_intent: true,
             can_load: false,

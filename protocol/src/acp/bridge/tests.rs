@@ -181,6 +181,51 @@ fn an_unknown_agent_is_asked_and_its_session_is_the_first_one() {
 }
 
 #[test]
+fn an_agent_of_a_remote_repository_is_asked_in_an_empty_session() {
+    let mut stage = Stage::new(Some("thread"));
+    stage.bridge.settings.intent.repository = Some("https://example.org/big.git".into());
+    let id = stage.asks("initialize", json!({"protocolVersion":1}));
+    stage.happens(Event::Handshake(None));
+    assert!(matches!(stage.said[..], [Action::LoadHandshake(_), Action::Attach(_, Want::Blank)]));
+    let blank = SessionId::random();
+    let link = stage.attaches(&blank, None, true);
+    assert_eq!(stage.told()[0]["id"], id);
+    assert!(
+        stage.said.contains(&Action::Detach(link)) && stage.said.contains(&Action::Discard(blank))
+    );
+    stage.asks("session/new", json!({"cwd":"/x"}));
+    assert!(matches!(&stage.wants()[..], [(_, Want::Key(Some(key)))] if key == "thread"));
+}
+
+#[test]
+fn an_agent_that_can_only_resume_is_resumed_where_a_load_fails() {
+    let mut stage = Stage::initialized(None);
+    let session = SessionId::random();
+    let load = stage.asks("session/load", json!({"sessionId":session,"cwd":"/x"}));
+    let (link, _) = stage.wants().pop().unwrap();
+    let attachment = Attachment {
+        session: session.clone(),
+        created: false,
+        same_intent: false,
+        acp_session: Some("agent-1".into()),
+        evidence: None,
+    };
+    stage.happens(Event::Attached(link, attachment));
+    let capabilities = json!({"sessionCapabilities":{"resume":{}}});
+    stage.answers(link, "casemate", json!({"protocolVersion":1,"agentCapabilities":capabilities}));
+    stage.worker(link, &json!({"id":load,"error":{"code":rpc::NOT_FOUND,"message":"no load"}}));
+    assert!(stage.told().is_empty());
+    let again = stage.sent(link).pop().unwrap();
+    assert_eq!((&again["method"], &again["id"]), (&json!("session/resume"), &json!(load)));
+    assert_eq!(again["params"]["sessionId"], "agent-1");
+    // Only once.
+    stage.worker(link, &json!({"id":load,"error":{"code":rpc::NOT_FOUND,"message":"no resume"}}));
+    assert_eq!(stage.told()[0]["id"], load);
+    stage.asks("session/new", json!({"cwd":"/x"}));
+    assert_eq!(stage.sent(link).pop().unwrap()["method"], "session/new");
+}
+
+#[test]
 fn an_agent_that_starts_slowly_is_introduced_to_the_next_who_asks() {
     let mut stage = Stage::new(None);
     let first = stage.asks("initialize", json!({"protocolVersion":1}));
