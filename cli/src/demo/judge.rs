@@ -56,7 +56,9 @@ pub(crate) struct Promise {
 }
 
 const GONE: &[&str] = &["ENOENT"];
-const REFUSED: &[&str] = &["EACCES", "EXDEV"];
+/// EACCES is Landlock's, EXDEV its answer to a link across rules, EPERM that of ownership, where a slot has a user of
+/// its own.
+const REFUSED: &[&str] = &["EACCES", "EPERM", "EXDEV"];
 const NO_PROCESS: &[&str] = &["ESRCH", "ENOENT", "EPERM"];
 const NOT_YOURS: &[&str] = &["EPERM", "EACCES"];
 
@@ -126,8 +128,8 @@ impl Promise {
     pub(crate) fn words(&self) -> String {
         match self.answers {
             [all @ .., last] if all.len() > 3 => format!("{}, ... or {last}", all[..2].join(", ")),
-            [first, last] => format!("{first} or {last}"),
-            answers => answers.join(" or "),
+            [all @ .., last] if !all.is_empty() => format!("{} or {last}", all.join(", ")),
+            answers => answers.concat(),
         }
     }
 }
@@ -203,7 +205,7 @@ mod tests {
 
     #[test]
     fn words_name_the_answers() {
-        assert_eq!(promise(Wall::File, Tier::Domain, "read").words(), "EACCES or EXDEV");
+        assert_eq!(promise(Wall::File, Tier::Domain, "read").words(), "EACCES, EPERM or EXDEV");
         assert_eq!(promise(Wall::File, Tier::Namespace, "read").words(), "ENOENT");
     }
 }
