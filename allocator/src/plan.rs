@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use casemate_allocator_core::record::{Record, Terms};
+use casemate_allocator_core::seat::{SEATS, Seat};
 use casemate_protocol::api::{ApiError, ErrorKind, Intent};
 use casemate_protocol::policy::Policy;
 use casemate_protocol::tier::Tier;
@@ -115,9 +116,24 @@ pub(crate) fn make(intent: &Intent, home: &Home, tier: Tier) -> Result<(Plan, Te
         connect,
         permission_ttl: profile.permission_ttl.as_secs(),
         grace: profile.grace.as_secs().max(1),
-        own_uid: nix::unistd::geteuid().is_root(),
+        own_uid: nix::unistd::geteuid().is_root() && seats_are_mapped(),
     };
     Ok((plan, terms))
+}
+
+/// Whether this user namespace has the seats' user ids (user_namespaces(7)): root of a rootless container has not.
+fn seats_are_mapped() -> bool {
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    map.lines().any(|line| {
+        let mut numbers = line.split_ascii_whitespace().map(str::parse::<u64>);
+        let (Some(Ok(first)), Some(Ok(_)), Some(Ok(count))) =
+            (numbers.next(), numbers.next(), numbers.next())
+        else {
+            return false;
+        };
+        let wanted = [Seat(0).uid(), Seat(SEATS - 1).uid()];
+        wanted.iter().all(|&uid| (first..first + count).contains(&u64::from(uid)))
+    })
 }
 
 /// Whether a path that a profile or a caller names may be shown to an agent.

@@ -8,6 +8,8 @@
 //! | `requests` | request id | [`Request`]; goes with its session |
 //! | `handshakes` | profile handshake key | the stored answer to `initialize`, as it came |
 
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::RwLock;
 
@@ -90,6 +92,9 @@ fn failed(error: impl Into<redb::Error>) -> StoreError {
 }
 
 fn open(path: &Path) -> Result<Database, StoreError> {
+    // Made before redb makes it: it holds the variables that agents are handed.
+    let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path);
+    drop(file.map_err(failed)?);
     let database = Database::create(path).map_err(|error| match error {
         redb::DatabaseError::DatabaseAlreadyOpen => StoreError::InUse(path.to_owned()),
         other => failed(other),

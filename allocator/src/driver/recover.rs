@@ -8,6 +8,7 @@ use casemate_allocator_core::recover::{Answer, Observed, Recovery, is_recorded, 
 use casemate_protocol::api::{ApiError, ErrorKind};
 use casemate_protocol::ids::SessionId;
 use casemate_protocol::token::Audience;
+use tokio::time::Instant;
 
 use super::{Driver, now};
 use crate::refusal::{IntoApi as _, refuse};
@@ -16,8 +17,8 @@ use crate::worker::fence::fence;
 use crate::worker::process::{self, Handle};
 use crate::worker::{client, lock};
 
-/// A worker on a loaded machine may be slow to answer; it is killed only after so many looks.
-const LOOKS: u32 = 10;
+/// A worker on a loaded machine may be slow to answer; it is killed only after so long.
+const LOOKING: Duration = Duration::from_secs(8);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 /// Kill, mark, delete, done: no record needs more.
 const ROUNDS: u32 = 6;
@@ -116,10 +117,8 @@ impl Driver {
         let mut seen = self.look_at(record, &slot_lock)?;
         let Ok(serving) = Self::serving(record) else { return Ok(seen) };
         let token = self.token(record, Audience::Control);
-        for _ in 0..LOOKS {
-            if !seen.lock && !seen.process {
-                break;
-            }
+        let deadline = Instant::now() + LOOKING;
+        while (seen.lock || seen.process) && Instant::now() < deadline {
             if let Ok(status) = client::status(serving.address, &token).await {
                 let answer = Answer { boot: status.boot, generation: status.generation };
                 let known = is_recorded(record, Some(&answer));

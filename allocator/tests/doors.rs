@@ -1,0 +1,220 @@
+//! What is refused, and how: at the door, at the start, in an intent.
+
+mod house;
+
+use std::net::TcpListener;
+use std::process::Output;
+
+use casemate_allocator::{Config, Shutdown, StartError, start};
+use casemate_protocol::api::{ErrorKind, Phase};
+use casemate_protocol::codes::exit;
+use house::{House, alive, request, scripted};
+
+#[test]
+fn without_the_token_nothing_is_done() {
+    let house = House::started(scripted());
+    let body = serde_json::to_string(&request("r1", "t", "serve")).unwrap();
+    let token = house.endpoint().token;
+    let calls = [
+        ("POST", "/v1/sessions", body.as_str()),
+        ("GET", "/v1/sessions", ""),
+        ("GET", "/v1/sessions/s-aaaaaaaaaaaaaaaaaaaaaaaaaa", ""),
+        ("POST", "/v1/sessions/s-aaaaaaaaaaaaaaaaaaaaaaaaaa/resume", ""),
+        ("PUT", "/v1/handshakes/h", "{}"),
+        ("GET", "/nothing", ""),
+    ];
+    let half = format!("Bearer {}", &token[..32]);
+    for (method, path, body) in calls {
+        for given in [None, Some("Bearer wrong"), Some(half.as_str()), Some(token.as_str())] {
+            let mut headers = vec![("host", "localhost")];
+            headers.extend(given.map(|given| ("authorization", given)));
+            let (status, answer) = house.raw(method, path, &headers, body);
+            assert_eq!(status, 401, "{method} {path} {given:?}: {answer}");
+            assert!(!answer.contains(&token));
+        }
+    }
+    assert!(house.list().is_empty() && house.slots().is_empty());
+    let (status, _) = house.raw("GET", "/healthz", &[("host", "127.0.0.1:1")], "");
+    assert_eq!(status, 200);
+}
+
+#[test]
+fn web_pages_are_refused_even_with_the_token() {
+    let house = House::started(scripted());
+    let token = format!("Bearer {}", house.endpoint().token);
+    let good = [("host", "localhost"), ("authorization", token.as_str())];
+    assert_eq!(house.raw("GET", "/v1/sessions", &good, "").0, 200);
+    for (name, value) in [("origin", "http://localhost"), ("origin", "null")] {
+        let headers = [good[0], good[1], (name, value)];
+        assert_eq!(house.raw("GET", "/v1/sessions", &headers, "").0, 403);
+        assert_eq!(house.raw("GET", "/healthz", &headers, "").0, 403);
+    }
+    let rebound = [("host", "evil.example:80"), good[1]];
+    assert_eq!(house.raw("GET", "/v1/sessions", &rebound, "").0, 403);
+}
+
+#[test]
+fn bodies_are_bounded_and_strict() {
+    let house = House::started(scripted());
+    let invalid = |path: &str, body: &str| {
+        let error = house.call::<serde_json::Value>("POST", path, body).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Invalid, "{error}");
+    };
+    invalid("/v1/sessions", "{");
+    invalid("/v1/sessions", &" ".repeat(1024 * 1024 + 1));
+    let mut extra = serde_json::to_value(request("r1", "t", "serve")).unwrap();
+    extra["priority"] = 1.into();
+    invalid("/v1/sessions", &extra.to_string());
+    invalid("/v1/sessions/not-an-id/resume", "");
+    invalid("/v1/sessions/s-aaaaaaaaaaaaaaaaaaaaaaaaaa/stop", "{}");
+    let mut empty = request("", "t", "serve");
+    invalid("/v1/sessions", &serde_json::to_string(&empty).unwrap());
+    empty.request_id = "r\n1".into();
+    invalid("/v1/sessions", &serde_json::to_string(&empty).unwrap());
+}
+
+#[test]
+fn handshakes_come_back_as_they_were() {
+    let house = House::started(scripted());
+    let token = format!("Bearer {}", house.endpoint().token);
+    let headers = [("host", "localhost"), ("authorization", token.as_str())];
+    let text = r#"{"b": 1.0, "a": [ 12345678901234567890123 ]}"#;
+    assert_eq!(house.raw("GET", "/v1/handshakes/k.1_a-b", &headers, "").0, 404);
+    assert_eq!(house.raw("PUT", "/v1/handshakes/k.1_a-b", &headers, text).0, 204);
+    assert_eq!(house.raw("GET", "/v1/handshakes/k.1_a-b", &headers, ""), (200, text.to_owned()));
+    assert_eq!(house.raw("PUT", "/v1/handshakes/k", &headers, "{").0, 400);
+    assert_eq!(house.raw("PUT", "/v1/handshakes/a%2Fb", &headers, "{}").0, 400);
+}
+
+/// Makes an intent wrong.
+type Change = dyn Fn(&mut casemate_protocol::api::Intent);
+
+#[test]
+fn a_wrong_intent_says_what_to_mend_and_makes_nothing() {
+    let house = House::started(scripted());
+    house.profile("typo", "idle_ttl = '30m'\nidle_tll = '30m'\n");
+    house.profile("gone", "policy = '/no/such/policy.toml'\n");
+    house.profile("pod", "tier = 'pod'\n");
+    house.profile("greedy", "programs = ['/']\n");
+    let refused = |change: &dyn Fn(&mut casemate_protocol::api::Intent)| {
+        let mut body = request("r1", "t", "serve");
+        change(&mut body.intent);
+        let error = house.allocate(&body).unwrap_err();
+        (error.kind, error.message)
+    };
+    let cases: [(&Change, ErrorKind, &str); 11] = [
+        (&|i| i.profile = "nope".into(), ErrorKind::NotFound, "profiles/nope.toml"),
+        (&|i| i.profile = "../x".into(), ErrorKind::Invalid, "profile name"),
+        (&|i| i.profile = "typo".into(), ErrorKind::Invalid, "line 2, column 1"),
+        (&|i| i.profile = "gone".into(), ErrorKind::NotFound, "/no/such/policy.toml"),
+        (&|i| i.profile = "pod".into(), ErrorKind::Unavailable, "tier pod"),
+        (&|i| i.profile = "greedy".into(), ErrorKind::Invalid, "cannot be granted"),
+        (&|i| i.repository = Some("/no/such/repo".into()), ErrorKind::NotFound, "/no/such/repo"),
+        (
+            &|i| i.repository = Some("https://me:hunter2@example.org/r".into()),
+            ErrorKind::Invalid,
+            "remove it",
+        ),
+        (&|i| i.agent = vec!["no-such-agent".into()], ErrorKind::NotFound, "/no-such-agent"),
+        (&|i| i.agent.clear(), ErrorKind::Invalid, "empty"),
+        (&|i| i.connect = vec![0], ErrorKind::Invalid, "port 0"),
+    ];
+    for (change, kind, words) in cases {
+        let (got, message) = refused(change);
+        assert_eq!(got, kind, "{message}");
+        assert!(message.contains(words) && !message.contains("hunter2"), "{message}");
+    }
+    let home = house.home().to_str().unwrap().to_owned();
+    let (kind, message) = refused(&|i| i.skills = Some(home.clone().into()));
+    assert_eq!(kind, ErrorKind::Invalid, "{message}");
+    assert!(house.list().is_empty() && house.slots().is_empty());
+}
+
+fn run(house: &House, arguments: &[&str]) -> Output {
+    house.command().args(arguments).stderr(std::process::Stdio::piped()).output().expect("it runs")
+}
+
+fn refused(output: &Output, code: u8, words: &str) {
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code.into()), "{text}");
+    assert!(text.contains(words), "{text}");
+}
+
+#[test]
+fn a_start_that_cannot_be_names_the_fix() {
+    let mut house = House::new(scripted());
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    refused(&run(&house, &["--listen", &address]), exit::BUSY, "--listen");
+    refused(&run(&house, &["--listen", "0.0.0.0:0"]), exit::USAGE, "not loopback");
+    refused(&run(&house, &["--tier", "pod"]), exit::USAGE, "namespace");
+    house.up();
+    let pid = house.endpoint().pid.to_string();
+    refused(&run(&house, &[]), exit::BUSY, &format!("pid {pid}"));
+    assert!(alive(house.endpoint().pid));
+    assert!(house.list().is_empty(), "the first one still serves");
+    house.kill_up();
+    house::chmod(&house.home(), 0o755);
+    refused(&run(&house, &[]), exit::DENIED, "chmod 700");
+    house::chmod(&house.home(), 0o700);
+    let mut missing = house.command();
+    missing.args(["--supervisor", "/no/such/supervisor"]).stderr(std::process::Stdio::piped());
+    assert_eq!(missing.output().unwrap().status.code(), Some(exit::USAGE.into()), "given twice");
+    let nothing = House::new("/no/such/supervisor".into());
+    refused(&run(&nothing, &[]), exit::NO_INPUT, "--supervisor");
+}
+
+#[test]
+fn the_discovery_file_is_private() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let house = House::started(scripted());
+    for file in ["run/allocator.json", "keys/signing.seed"] {
+        let mode = house.home().join(file).metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{file}");
+    }
+    let store = house.home().join("store.redb").metadata().unwrap().permissions().mode();
+    assert_eq!(store & 0o077, 0, "the store holds the variables that agents are handed");
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn in_process_it_ends_all_and_leaves_nothing() {
+    let house = House::new(scripted());
+    let running = start(Config::new(house.home(), scripted())).await.unwrap();
+    let error = start(Config::new(house.home(), scripted())).await.unwrap_err();
+    assert!(matches!(
+        error,
+        StartError::Home(casemate_allocator::HomeError::AlreadyRunning { .. })
+    ));
+    let endpoint = running.endpoint().clone();
+    let allocate = move |id: &'static str, thread: &'static str| {
+        let endpoint = endpoint.clone();
+        tokio::task::spawn_blocking(move || {
+            let token = format!("Bearer {}", endpoint.token);
+            let headers = [("host", "localhost"), ("authorization", token.as_str())];
+            let body = serde_json::to_string(&request(id, thread, "serve")).unwrap();
+            let (status, body) =
+                house::http(endpoint.address, "POST", "/v1/sessions", &headers, &body).unwrap();
+            assert_eq!(status, 201, "{body}");
+            serde_json::from_str::<casemate_protocol::api::Attached>(&body).unwrap()
+        })
+    };
+    let first = allocate("r1", "a").await.unwrap();
+    let pid = first.session.worker.clone().unwrap().pid;
+    running.shutdown(Shutdown::StopAll).await.unwrap();
+    assert!(!alive(pid) && house.slot(&first.session).exists());
+
+    let running = start(Config::new(house.home(), scripted())).await.unwrap();
+    let token = format!("Bearer {}", running.endpoint().token);
+    let address = running.endpoint().address;
+    let id = first.session.id.clone();
+    let shown = tokio::task::spawn_blocking(move || {
+        let headers = [("host", "localhost"), ("authorization", token.as_str())];
+        house::http(address, "GET", &format!("/v1/sessions/{id}"), &headers, "").unwrap().1
+    });
+    let shown: casemate_protocol::api::SessionView =
+        serde_json::from_str(&shown.await.unwrap()).unwrap();
+    assert_eq!(shown.phase, Phase::Asleep);
+    running.shutdown(Shutdown::StopAllAndDelete).await.unwrap();
+    assert!(house.slots().is_empty());
+    assert!(!house.home().join("run/allocator.json").exists());
+}

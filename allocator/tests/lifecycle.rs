@@ -1,0 +1,259 @@
+//! Sessions from allocate to close, over HTTP, against the stand-in worker: it can be idle, busy and dirty on cue, which
+//! the real one can only be with an agent.
+
+mod house;
+
+use casemate_protocol::api::{End, ErrorKind, Phase};
+use casemate_protocol::end::EndReason;
+use casemate_protocol::worker::StartError;
+use house::{House, alive, eventually, request, scripted, workers_of};
+
+#[test]
+fn the_same_request_gets_the_same_session_and_another_body_is_a_conflict() {
+    let house = House::started(scripted());
+    let body = request("r1", "t", "serve");
+    let first = house.allocate(&body).unwrap();
+    assert!(first.created);
+    let again = house.allocate(&body).unwrap();
+    assert_eq!(again.session.id, first.session.id);
+    assert_eq!((again.created, again.address), (true, first.address));
+    // Another request for the same key attaches.
+    let other = house.allocate(&request("r2", "t", "serve")).unwrap();
+    assert_eq!((other.session.id.clone(), other.created), (first.session.id.clone(), false));
+    let error = house.allocate(&request("r1", "t", "fail")).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Conflict);
+    // Another key is another session, slot and port range.
+    let second = house.allocate(&request("r3", "u", "serve")).unwrap();
+    assert_ne!(second.session.slot, first.session.slot);
+    assert_eq!(house.list().len(), 2);
+}
+
+#[test]
+fn fifty_callers_at_once_share_one_worker() {
+    let house = House::started(scripted());
+    let slots: Vec<_> = std::thread::scope(|scope| {
+        let calls: Vec<_> = (0..50)
+            .map(|n| {
+                let house = &house;
+                scope.spawn(move || {
+                    house.allocate(&request(&format!("r{n}"), "t", "serve")).unwrap()
+                })
+            })
+            .collect();
+        calls.into_iter().map(|call| call.join().unwrap()).collect()
+    });
+    assert!(slots.iter().all(|attached| attached.address == slots[0].address));
+    assert_eq!(slots.iter().filter(|attached| attached.created).count(), 1);
+    assert_eq!(house.slots().len(), 1);
+    assert_eq!(workers_of(&house.slots()[0]).len(), 1);
+}
+
+#[test]
+fn fifty_callers_at_once_share_one_failure() {
+    let house = House::started(scripted());
+    std::thread::scope(|scope| {
+        for n in 0..50 {
+            let house = &house;
+            scope.spawn(move || {
+                let error = house.allocate(&request(&format!("r{n}"), "t", "fail")).unwrap_err();
+                assert_eq!(error.kind, ErrorKind::WorkerFailed);
+            });
+        }
+    });
+    assert!(house.list().is_empty() && house.slots().is_empty());
+}
+
+#[test]
+fn a_failed_start_leaves_nothing_behind() {
+    let house = House::started(scripted());
+    let error = house.allocate(&request("r1", "t", "fail")).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::WorkerFailed);
+    assert!(matches!(error.start, Some(StartError::Repository { .. })));
+    for script in ["die", "garble"] {
+        let error = house.allocate(&request(script, "t", script)).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::WorkerFailed, "{error}");
+    }
+    assert!(house.list().is_empty(), "{:?}", house.list());
+    assert!(house.slots().is_empty());
+    // The request id is free again: its call has answered for nothing.
+    assert!(house.allocate(&request("r1", "t", "serve")).unwrap().created);
+}
+
+#[test]
+fn a_dead_worker_is_told_and_replaced_in_the_next_generation() {
+    let house = House::started(scripted());
+    let first = house.allocate(&request("r1", "t", "serve")).unwrap();
+    let worker = first.session.worker.clone().unwrap();
+    house::signal(worker.pid, "KILL");
+    let view = eventually("asleep", || {
+        let view = house.show(&first.session.id).unwrap();
+        (view.phase == Phase::Asleep).then_some(view)
+    });
+    let end = view.last_end.unwrap();
+    assert_eq!(end.reason, EndReason::Failed);
+    assert!(end.detail.contains("signal: 9"), "{}", end.detail);
+    assert!(end.detail.contains("scripted worker, generation 1"), "{}", end.detail);
+    let second = house.resume(&first.session.id).unwrap();
+    assert_eq!(second.session.generation.0, 2);
+    assert!(!second.created);
+    assert_ne!(second.session.worker.unwrap().boot, worker.boot);
+}
+
+#[test]
+fn nobody_is_sent_to_a_worker_that_died_this_instant() {
+    let house = House::started(scripted());
+    let first = house.allocate(&request("r1", "t", "serve")).unwrap();
+    for generation in 2..6 {
+        let pid = house.show(&first.session.id).unwrap().worker.unwrap().pid;
+        house::signal(pid, "KILL");
+        let next = house.allocate(&request(&format!("r{generation}"), "t", "serve")).unwrap();
+        assert_eq!(next.session.generation.0, generation);
+    }
+}
+
+#[test]
+fn idleness_by_the_workers_own_clock_stops_it_and_the_next_message_wakes_it() {
+    let house = House::started(scripted());
+    house.profile("short", "idle_ttl = '10m'\n");
+    let mut body = request("r1", "t", "serve");
+    body.intent.profile = "short".into();
+    let first = house.allocate(&body).unwrap();
+    house.cue(&first.session, r#"{"prompted": true, "idle_ms": 120000, "attachments": 1}"#);
+    let view = eventually("looked at", || {
+        let view = house.show(&first.session.id).unwrap();
+        view.next.clone().filter(|next| next.after_idle_seconds == 480).map(|_| view)
+    });
+    assert_eq!((view.phase, view.next.unwrap().action.as_str()), (Phase::Active, "stop"));
+    house.cue(&first.session, r#"{"prompted": true, "idle_ms": 600000, "attachments": 1}"#);
+    let view = eventually("asleep", || {
+        let view = house.show(&first.session.id).unwrap();
+        (view.phase == Phase::Asleep).then_some(view)
+    });
+    assert_eq!(view.last_end.unwrap().reason, EndReason::Idle);
+    assert!(!alive(first.session.worker.clone().unwrap().pid));
+    house.cue(&first.session, r#"{"prompted": true}"#);
+    let again = house.allocate(&request("r2", "t", "serve")).unwrap();
+    assert_eq!((again.session.id, again.session.generation.0), (first.session.id, 2));
+}
+
+#[test]
+fn a_busy_worker_is_not_idle_and_not_stopped_without_force() {
+    let house = House::started(scripted());
+    let first = house.allocate(&request("r1", "t", "serve")).unwrap();
+    house.cue(&first.session, r#"{"busy": true, "idle_ms": 99999999}"#);
+    std::thread::sleep(std::time::Duration::from_millis(5500));
+    let error = house.stop(&first.session.id, false).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Busy);
+    assert_eq!(house.show(&first.session.id).unwrap().phase, Phase::Active);
+    let view = house.stop(&first.session.id, true).unwrap();
+    assert_eq!(view.phase, Phase::Asleep);
+    // Not known what the worktree holds: kept even where the profile deletes.
+    let view = house.close(&first.session.id, false, false).unwrap();
+    assert_eq!(view.phase, Phase::Ended);
+    assert!(house.slot(&view).exists());
+}
+
+#[test]
+fn an_unused_session_goes_with_its_directory() {
+    let house = House::started(scripted());
+    let first = house.allocate(&request("r1", "t", "serve")).unwrap();
+    house.cue(&first.session, r#"{"idle_ms": 99999999}"#);
+    let view = eventually("ended", || {
+        let view = house.show(&first.session.id).unwrap();
+        (view.phase == Phase::Ended).then_some(view)
+    });
+    assert_eq!(view.last_end.unwrap().reason, EndReason::Unused);
+    eventually("deleted", || house.slots().is_empty().then_some(()));
+    let next = house.allocate(&request("r2", "t", "serve")).unwrap();
+    assert_eq!(next.session.incarnation.0, 2);
+}
+
+#[test]
+fn an_agent_that_ended_is_replaced() {
+    let house = House::started(scripted());
+    let first = house.allocate(&request("r1", "t", "serve")).unwrap();
+    house.cue(&first.session, r#"{"exited": true}"#);
+    let error = house.allocate(&request("r2", "t", "serve"));
+    // The cue stays, so that each new worker's agent ends too: bounded, and said.
+    let error = error.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::WorkerFailed, "{error}");
+    house.cue(&first.session, "{}");
+    assert!(house.allocate(&request("r3", "t", "serve")).is_ok());
+}
+
+#[test]
+fn close_keeps_unpushed_work_until_it_is_discarded() {
+    let house = House::started(scripted());
+    let dirty = house.allocate(&request("r1", "t", "serve")).unwrap();
+    house.cue(
+        &dirty.session,
+        r#"{"prompted": true, "evidence": {"dirty":0,"unpushed":2,"stashes":0}}"#,
+    );
+    let view = house.close(&dirty.session.id, false, false).unwrap();
+    assert_eq!(view.phase, Phase::Ended);
+    assert_eq!(view.last_end.unwrap().evidence.unwrap().unpushed, 2);
+    assert!(house.slot(&dirty.session).exists());
+    assert!(!alive(dirty.session.worker.clone().unwrap().pid));
+    assert_eq!(house.resume(&dirty.session.id).unwrap_err().kind, ErrorKind::Conflict);
+    // A retry of the old request opens nothing; a new one opens the next incarnation beside the kept storage.
+    let retry = house.allocate(&request("r1", "t", "serve")).unwrap_err();
+    assert_eq!(retry.kind, ErrorKind::Conflict);
+    let next = house.allocate(&request("r2", "t", "serve")).unwrap();
+    assert_eq!((next.created, next.session.incarnation.0), (true, 2));
+    assert_ne!(next.session.id, dirty.session.id);
+    house.close(&dirty.session.id, true, false).unwrap();
+    assert!(!house.slot(&dirty.session).exists());
+
+    // Nothing unpushed: the default profile deletes, another keeps.
+    house.cue(&next.session, r#"{"prompted": true}"#);
+    house.close(&next.session.id, false, false).unwrap();
+    assert!(!house.slot(&next.session).exists());
+    house.profile("keeper", "close = { retain = '7d' }\n");
+    let mut body = request("r3", "t", "serve");
+    body.intent.profile = "keeper".into();
+    let kept = house.allocate(&body).unwrap();
+    let view = house.close(&kept.session.id, false, false).unwrap();
+    assert!(house.slot(&kept.session).exists());
+    assert_eq!(view.next.unwrap().after_idle_seconds, 7 * 86_400);
+}
+
+#[test]
+fn a_start_can_be_cut_short() {
+    let house = House::started(scripted());
+    std::thread::scope(|scope| {
+        let start = scope.spawn(|| house.allocate(&request("r1", "t", "hang")));
+        let id = eventually("starting", || house.list().first().map(|view| view.id.clone()));
+        let slot = eventually("hanging", || {
+            house.slots().into_iter().find(|slot| !workers_of(slot).is_empty())
+        });
+        let end = house.close(&id, true, true);
+        assert!(end.is_err_and(|error| error.kind == ErrorKind::NotFound));
+        assert_eq!(start.join().unwrap().unwrap_err().kind, ErrorKind::Conflict);
+        assert!(workers_of(&slot).is_empty());
+        assert!(house.list().is_empty() && house.slots().is_empty());
+    });
+}
+
+#[test]
+fn values_of_handed_variables_are_not_shown() {
+    let house = House::started(scripted());
+    let mut body = request("r1", "t", "serve");
+    body.intent.env.insert("API_KEY".into(), "hunter2".into());
+    let attached = house.allocate(&body).unwrap();
+    assert!(attached.session.intent.env.contains_key("API_KEY"));
+    let shown = serde_json::to_string(&(&attached, house.list())).unwrap();
+    assert!(!shown.contains("hunter2") && !house.log().contains("hunter2"));
+}
+
+#[test]
+fn reasons_must_fit_the_call() {
+    let house = House::started(scripted());
+    let first = house.allocate(&request("r1", "t", "serve")).unwrap();
+    let end = |what, reason| {
+        house.end(&first.session.id, what, &End { reason, discard: false, force: false })
+    };
+    assert_eq!(end("stop", EndReason::Close).unwrap_err().kind, ErrorKind::Invalid);
+    assert_eq!(end("stop", EndReason::Reset).unwrap_err().kind, ErrorKind::Invalid);
+    assert_eq!(end("close", EndReason::Idle).unwrap_err().kind, ErrorKind::Invalid);
+    assert_eq!(end("stop", EndReason::Detach).unwrap().phase, Phase::Active);
+}
