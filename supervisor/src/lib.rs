@@ -1,1 +1,25 @@
-//! See the crate description.
+//! The worker: provisions a session, confines its agent, runs it, relays for it, reports on it.
+//!
+//! One process serves one session. The way of a start is [`worker`]; everything long-lived runs on one thread. Pure
+//! decisions ([`layout`], [`shield`], [`environment`], [`http::auth`]) stand apart from what acts on them.
+
+pub mod check;
+pub mod config;
+pub mod directories;
+pub mod durable;
+pub mod environment;
+pub mod evidence;
+pub mod http;
+pub mod layout;
+pub mod logging;
+pub mod process;
+pub mod provision;
+pub mod redact;
+pub mod relay;
+pub mod report;
+pub mod shield;
+pub mod skills;
+#[cfg(test)]
+pub(crate) mod testing;
+pub mod words;
+pub mod worker;

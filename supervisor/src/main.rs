@@ -1,2 +1,44 @@
-//! The supervisor binary.
-fn main() {}
+//! `casemate-supervisor`: the program in each worker.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use casemate_supervisor::{logging, worker};
+use clap::{Parser, Subcommand};
+
+/// Provisions one session, confines its agent, runs it and relays ACP for it.
+///
+/// Started by the allocator (`casemate up`), not by people; `check` is of use to everybody.
+#[derive(Debug, Parser)]
+#[command(name = "casemate-supervisor", version, after_help = EXIT_CODES)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run one worker until its agent ends or it is told to stop.
+    ///
+    /// Reads its configuration as JSON from stdin, or from a file in a Pod; never from arguments or environment, which
+    /// other processes can read. Says what it does in JSON lines on stdout until it serves; logs JSON lines to stderr
+    /// (CASEMATE_LOG=debug for more).
+    Worker {
+        /// Read the configuration from this file instead of stdin.
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
+}
+
+const EXIT_CODES: &str = "\
+Exit codes of `worker`: 0 stopped in order; the agent's own code, or 128 + its signal, where the agent ended; where it
+did not start: 64 configuration, 65 policy, 66 repository, 70 internal or shield, 71 kernel, 73 volume, 75 address or slot
+taken, 78 tier, 127 agent not found. See docs/worker.md.";
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    logging::start();
+    match arguments.command {
+        Command::Worker { config } => ExitCode::from(worker::run(config.as_deref())),
+    }
+}

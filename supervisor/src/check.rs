@@ -1,0 +1,1 @@
+//! `casemate-supervisor check`: what this machine's kernel offers, as JSON.

@@ -1,0 +1,142 @@
+//! Reads the worker's configuration and refuses what cannot work, before anything is made.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use casemate_protocol::policy::Policy;
+use casemate_protocol::tier::Tier;
+use casemate_protocol::worker::{Repository, StartError, WorkerConfig};
+
+/// More than any honest configuration holds.
+const LARGEST: u64 = 4 * 1024 * 1024;
+
+/// A configuration with its policy, both checked.
+#[derive(Debug)]
+pub struct Wanted {
+    /// The configuration.
+    pub config: WorkerConfig,
+    /// Its policy, parsed.
+    pub policy: Policy,
+    /// The file that the configuration came from: no agent may read it.
+    pub file: Option<PathBuf>,
+}
+
+/// Reads from a file, or from stdin until its end.
+///
+/// # Errors
+/// [`StartError::Config`] or [`StartError::Policy`] with what to mend.
+pub fn read(file: Option<&Path>) -> Result<Wanted, StartError> {
+    let mut text = String::new();
+    let done = match file {
+        Some(path) => std::fs::File::open(path)
+            .and_then(|file| file.take(LARGEST).read_to_string(&mut text))
+            .map_err(|error| format!("cannot read {}: {error}", path.display())),
+        None => std::io::stdin()
+            .take(LARGEST)
+            .read_to_string(&mut text)
+            .map_err(|error| format!("cannot read stdin: {error}")),
+    };
+    done.map_err(|message| StartError::Config { message })?;
+    if text.trim().is_empty() {
+        return Err(wrong("it is empty: give the configuration as JSON on stdin or with --config"));
+    }
+    // The text holds what callers hand to the agent: serde_json's message names fields and positions, not values
+    // of strings it accepted.
+    let config: WorkerConfig = serde_json::from_str(&text)
+        .map_err(|error| wrong(format!("{error}; compare with the fields of docs/worker.md")))?;
+    let policy = Policy::parse(&config.policy)
+        .map_err(|error| StartError::Policy { message: error.to_string() })?;
+    check(&config)?;
+    Ok(Wanted { config, policy, file: file.map(Path::to_owned) })
+}
+
+fn wrong(message: impl Into<String>) -> StartError {
+    StartError::Config { message: message.into() }
+}
+
+fn check(config: &WorkerConfig) -> Result<(), StartError> {
+    if config.agent.argv.first().is_none_or(String::is_empty) {
+        return Err(wrong("agent.argv is empty: name the agent's program"));
+    }
+    if config.agent.argv.iter().any(|word| word.contains('\0'))
+        || config.agent.env.iter().any(|(name, value)| {
+            name.is_empty() || name.contains(['=', '\0']) || value.contains('\0')
+        })
+    {
+        return Err(wrong(
+            "agent: a word holds a NUL byte, or a variable's name is empty or holds `=`",
+        ));
+    }
+    if config.ports.count == 0 || config.ports.first == 0 {
+        return Err(wrong("ports: give the session at least one port above 0"));
+    }
+    if config.tier == Tier::Pod {
+        return Err(StartError::Tier {
+            wanted: Tier::Pod,
+            message: "a Pod's tier is made by the cluster; ask for namespace or domain here".into(),
+        });
+    }
+    let paths = [Some(&config.volume), config.home_template.as_ref(), config.skills.as_ref()];
+    let local = match &config.repository {
+        Some(Repository::Local(path)) => Some(path),
+        _ => None,
+    };
+    for path in paths.into_iter().flatten().chain(local).chain(&config.programs) {
+        if !path.is_absolute() {
+            return Err(wrong(format!("`{}` is not an absolute path", path.display())));
+        }
+    }
+    Ok(())
+}
+
+/// Checks that what the configuration names is there, seen from outside of every namespace.
+///
+/// # Errors
+/// [`StartError::Repository`], [`StartError::Config`] or [`StartError::Volume`] naming what is missing.
+pub fn check_presence(config: &WorkerConfig) -> Result<(), StartError> {
+    if let Some(Repository::Local(path)) = &config.repository {
+        check_local_repository(path)?;
+    }
+    let directories =
+        [("home_template", config.home_template.as_ref()), ("skills", config.skills.as_ref())];
+    for (name, path) in directories {
+        if let Some(path) = path.filter(|path| !path.is_dir()) {
+            return Err(wrong(format!("{name} {} is not a directory", path.display())));
+        }
+    }
+    if let Some(path) = config.programs.iter().find(|path| !path.exists()) {
+        return Err(wrong(format!("programs: {} does not exist", path.display())));
+    }
+    if !config.volume.is_dir() {
+        return Err(StartError::Volume {
+            message: format!("{} is not a directory: make the slot first", config.volume.display()),
+        });
+    }
+    Ok(())
+}
+
+fn check_local_repository(path: &Path) -> Result<(), StartError> {
+    let missing = |message| Err(StartError::Repository { message });
+    if !path.exists() {
+        return missing(format!("{} does not exist", path.display()));
+    }
+    if path.join("commondir").exists() {
+        return missing(format!(
+            "{} belongs to a linked worktree: name the main repository's Git directory",
+            path.display()
+        ));
+    }
+    if path.join(".git").exists() && !path.join("objects").exists() {
+        return missing(format!(
+            "{0} is a worktree: name its Git directory, {0}/.git",
+            path.display()
+        ));
+    }
+    if !path.join("objects").is_dir() || !path.join("HEAD").is_file() {
+        return missing(format!(
+            "{} is not a Git directory (a `.git` or a bare repository): name one, or run `git init` there",
+            path.display()
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,72 @@
+//! Counters, and the Prometheus text that shows them (text format version 0.0.4).
+
+use std::cell::Cell;
+use std::fmt::Write as _;
+
+use casemate_protocol::worker::{Activity, AgentState, WorkerStatus};
+
+/// What is counted. Single-threaded.
+#[derive(Debug, Default)]
+pub struct Metrics {
+    /// WebSocket attachments ever made.
+    pub attachments: Cell<u64>,
+    /// Calls refused for their token or origin.
+    pub refused: Cell<u64>,
+    /// Lines from clients.
+    pub client_lines: Cell<u64>,
+    /// Lines from the agent.
+    pub agent_lines: Cell<u64>,
+    /// Bytes from the agent.
+    pub agent_bytes: Cell<u64>,
+    /// Agent output that was no JSON-RPC, or too long.
+    pub agent_noise: Cell<u64>,
+    /// Clients closed for not keeping up.
+    pub slow_clients: Cell<u64>,
+}
+
+/// Adds to a counter.
+pub fn add(counter: &Cell<u64>, amount: u64) {
+    counter.set(counter.get().saturating_add(amount));
+}
+
+// === impl Metrics ===
+
+impl Metrics {
+    /// The text.
+    #[must_use]
+    pub fn render(&self, status: &WorkerStatus, orphans: u64, uptime_ms: u64) -> String {
+        let mut text = String::with_capacity(2048);
+        let mut line = |name: &str, kind: &str, help: &str, value: u64| {
+            let _ = write!(
+                text,
+                "# HELP casemate_{name} {help}\n# TYPE casemate_{name} {kind}\ncasemate_{name} {value}\n"
+            );
+        };
+        let running = matches!(status.agent, AgentState::Running { .. });
+        let (busy, idle_ms) = match status.activity {
+            Activity::Busy { .. } => (1, 0),
+            Activity::Idle { for_ms } => (0, for_ms),
+            Activity::Quiesced => (0, 0),
+        };
+        line("generation", "gauge", "Generation of this worker.", status.generation.0);
+        line("uptime_seconds", "gauge", "Seconds since the worker serves.", uptime_ms / 1000);
+        line("agent_running", "gauge", "1 while the agent's process lives.", running.into());
+        line("busy", "gauge", "1 while a turn runs or waits.", busy);
+        line("idle_seconds", "gauge", "Seconds of idleness, 0 while busy.", idle_ms / 1000);
+        line("attached", "gauge", "Connected clients.", status.attachments.into());
+        line("attachments_total", "counter", "Attachments ever made.", self.attachments.get());
+        line("refused_total", "counter", "Calls refused for token or origin.", self.refused.get());
+        line("client_lines_total", "counter", "Lines from clients.", self.client_lines.get());
+        line("agent_lines_total", "counter", "Lines from the agent.", self.agent_lines.get());
+        line("agent_bytes_total", "counter", "Bytes from the agent.", self.agent_bytes.get());
+        line("agent_noise_total", "counter", "Agent lines not relayed.", self.agent_noise.get());
+        line(
+            "slow_clients_total",
+            "counter",
+            "Clients closed as too slow.",
+            self.slow_clients.get(),
+        );
+        line("orphans_reaped_total", "counter", "Orphaned processes reaped.", orphans);
+        text
+    }
+}

@@ -1,0 +1,72 @@
+//! The worker's HTTP endpoints, HTTP/1.1 on one address.
+//!
+//! | call | token | answers |
+//! |---|---|---|
+//! | `GET /healthz` | none | 200 while the process serves |
+//! | `GET /readyz` | none | 200 while prompts are taken, else 503 |
+//! | `GET /acp` | Attach | 101 and the WebSocket of [`socket`] |
+//! | `GET /v1/status` | Attach or Control | `WorkerStatus` |
+//! | `GET /metrics` | Control | Prometheus text |
+//! | `POST /v1/quiesce` | Control | `Quiesce` |
+//! | `POST /v1/reopen` | Control | 204 |
+//! | `POST /v1/stop` | Control | 202; then the worker ends with code 0 |
+
+pub mod app;
+pub mod auth;
+pub mod metrics;
+pub mod socket;
+pub mod upgrade;
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+
+use app::App;
+
+/// How long a caller may take for its request's head.
+const HEAD: Duration = Duration::from_secs(10);
+/// How long to wait after accept(2) failed (out of descriptors): the next try would fail at once again.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Connections at a time: one client, an allocator, a scraper, and room.
+const MOST: usize = 64;
+
+/// Serves for ever.
+pub async fn serve(listener: TcpListener, app: Rc<App>) {
+    let room = Arc::new(Semaphore::new(MOST));
+    loop {
+        let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "no connection accepted");
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+        };
+        // ACP is small messages in both directions: waiting for more would only add latency.
+        let _ = stream.set_nodelay(true);
+        let app = Rc::clone(&app);
+        tokio::task::spawn_local(async move {
+            let _place = place;
+            let service = service_fn(move |request| {
+                let app = Rc::clone(&app);
+                async move { Ok::<_, std::convert::Infallible>(app.call(request).await) }
+            });
+            let served = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEAD)
+                .serve_connection(TokioIo::new(stream), service)
+                .with_upgrades()
+                .await;
+            if let Err(error) = served {
+                tracing::debug!(%error, "connection ended");
+            }
+        });
+    }
+}

@@ -1,0 +1,233 @@
+//! One client's WebSocket: text messages to lines, lines to text messages.
+//!
+//! Owns the stream. Reading and writing are two halves that do not wait for each other, so a cancel gets through while
+//! the client is slow to read. Binary messages are ignored (the transport's profile); a ping goes out every 20 s, and
+//! a peer that was silent for 60 s is gone.
+
+use std::cell::Cell;
+use std::io::{BufReader, Read as _};
+use std::rc::Rc;
+use std::time::Duration;
+
+use casemate_protocol::acp::frame::MAX_LINE;
+use casemate_protocol::acp::server::Conn;
+use casemate_protocol::codes::close;
+use futures_util::stream::{SplitSink, SplitStream};
+use futures_util::{SinkExt as _, StreamExt as _};
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::TokioIo;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::error::CapacityError;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
+use tokio_tungstenite::tungstenite::{Bytes, Error, Message, Utf8Bytes};
+
+use crate::relay::driver::FromClient;
+use crate::relay::outbox::{Item, Outbox};
+
+const PING_EVERY: Duration = Duration::from_secs(20);
+const SILENT: Duration = Duration::from_secs(60);
+/// How long a peer has to answer a close.
+const CLOSING: Duration = Duration::from_secs(2);
+/// RFC 6455 section 5.5: a control frame carries 125 bytes at most, two of them the close code.
+const LONGEST_REASON: usize = 123;
+
+type Socket = WebSocketStream<TokioIo<Upgraded>>;
+
+/// Serves one client until either side ends.
+pub async fn serve(
+    stream: Upgraded,
+    conn: Conn,
+    outbox: Rc<Outbox>,
+    relay: mpsc::Sender<FromClient>,
+) {
+    let config = WebSocketConfig::default()
+        .read_buffer_size(16 * 1024)
+        .write_buffer_size(32 * 1024)
+        .max_message_size(Some(MAX_LINE))
+        .max_frame_size(Some(MAX_LINE));
+    let socket =
+        WebSocketStream::from_raw_socket(TokioIo::new(stream), Role::Server, Some(config)).await;
+    if relay.send(FromClient::Connected(conn, Rc::clone(&outbox))).await.is_ok() {
+        attached(socket, conn, &outbox, &relay).await;
+        // The relay may be over already.
+        let _ = relay.send(FromClient::Gone(conn)).await;
+    }
+    outbox.finish();
+}
+
+async fn attached(socket: Socket, conn: Conn, outbox: &Outbox, relay: &mpsc::Sender<FromClient>) {
+    let (mut sink, mut stream) = socket.split();
+    let heard = Cell::new(Some(Instant::now()));
+    let ended = tokio::select! {
+        ended = read(&mut stream, conn, relay, &heard) => ended,
+        ended = write(&mut sink, outbox, &heard) => ended,
+        () = cut(outbox) => Ended::Gone,
+    };
+    let frame = match ended {
+        Ended::Gone => return,
+        Ended::Closed => None,
+        Ended::Refused(code, reason) => Some(frame(code, reason)),
+    };
+    // Best effort: a peer that does not answer the close is left.
+    let _ = timeout(CLOSING, async {
+        if sink.send(Message::Close(frame)).await.is_ok() {
+            while let Some(Ok(_)) = stream.next().await {}
+        }
+    })
+    .await;
+}
+
+/// Why an attachment ended.
+enum Ended {
+    /// Nobody is there to be told.
+    Gone,
+    /// The peer, or an item of the outbox, closed it.
+    Closed,
+    /// We close it.
+    Refused(u16, String),
+}
+
+/// A cut queue may find the writer stuck in a send: then nothing else would end it.
+async fn cut(outbox: &Outbox) {
+    outbox.was_cut().await;
+    tokio::time::sleep(CLOSING).await;
+}
+
+async fn read(
+    stream: &mut SplitStream<Socket>,
+    conn: Conn,
+    relay: &mpsc::Sender<FromClient>,
+    heard: &Cell<Option<Instant>>,
+) -> Ended {
+    loop {
+        heard.set(Some(Instant::now()));
+        let message = stream.next().await;
+        // While the relay takes no more, nothing can be heard: that is not the peer's silence.
+        heard.set(None);
+        match message {
+            Some(Ok(Message::Text(text))) => {
+                if relay.send(FromClient::Line(conn, one_line(text))).await.is_err() {
+                    return Ended::Refused(close::GOING_AWAY, "the worker ends".into());
+                }
+            }
+            Some(Ok(Message::Close(_))) => return Ended::Closed,
+            // Binary is not part of the profile; pongs have served their purpose; pings are answered below us.
+            Some(Ok(_)) => {}
+            Some(Err(Error::Capacity(CapacityError::MessageTooLong { .. }))) => {
+                return Ended::Refused(close::TOO_BIG, "a message is longer than 64 MiB".into());
+            }
+            Some(Err(Error::Protocol(error))) => {
+                return Ended::Refused(close::PROTOCOL, error.to_string());
+            }
+            Some(Err(_)) | None => return Ended::Gone,
+        }
+    }
+}
+
+/// A message may be laid out over several lines; a line for the agent may not. Line ends are white space in JSON, and
+/// cannot occur within its strings (RFC 8259 section 7), so a blank says the same.
+fn one_line(text: Utf8Bytes) -> Vec<u8> {
+    let mut line = Vec::from(Bytes::from(text));
+    for byte in &mut line {
+        if matches!(byte, b'\n' | b'\r') {
+            *byte = b' ';
+        }
+    }
+    line
+}
+
+async fn write(
+    sink: &mut SplitSink<Socket, Message>,
+    outbox: &Outbox,
+    heard: &Cell<Option<Instant>>,
+) -> Ended {
+    let mut pings = interval_at(Instant::now() + PING_EVERY, PING_EVERY);
+    pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let item = tokio::select! {
+            item = outbox.next() => item,
+            _ = pings.tick() => {
+                if heard.get().is_some_and(|since| since.elapsed() > SILENT) {
+                    tracing::info!("a client was silent for 60 s and is given up");
+                    return Ended::Gone;
+                }
+                if sink.send(Message::Ping(Bytes::new())).await.is_err() {
+                    return Ended::Gone;
+                }
+                continue;
+            }
+        };
+        let sent = match item {
+            Item::Line(line) => {
+                let length = line.len();
+                let sent = send_line(sink, line).await;
+                outbox.sent(length);
+                sent
+            }
+            Item::Journal { file, length } => {
+                send_journal(sink, BufReader::new(file.take(length)), outbox).await
+            }
+            Item::Close(code, reason) => return Ended::Refused(code, reason),
+        };
+        let sent = match sent {
+            Ok(()) if outbox.is_empty() => sink.flush().await,
+            sent => sent,
+        };
+        if sent.is_err() {
+            return Ended::Gone;
+        }
+    }
+}
+
+async fn send_line(sink: &mut SplitSink<Socket, Message>, line: Vec<u8>) -> Result<(), Error> {
+    match Utf8Bytes::try_from(line) {
+        Ok(text) => sink.feed(Message::Text(text)).await,
+        Err(_) => {
+            tracing::error!("a line that is not UTF-8 was not sent");
+            Ok(())
+        }
+    }
+}
+
+async fn send_journal(
+    sink: &mut SplitSink<Socket, Message>,
+    mut journal: impl std::io::BufRead,
+    outbox: &Outbox,
+) -> Result<(), Error> {
+    loop {
+        let mut line = Vec::new();
+        // A local file: read without a thread of its own, a line at a time, as fast as the client takes them.
+        if journal.read_until(b'\n', &mut line).map_err(Error::Io)? == 0 {
+            return Ok(());
+        }
+        line.pop_if(|byte| *byte == b'\n');
+        let length = line.len();
+        send_line(sink, line).await?;
+        outbox.progress(length);
+    }
+}
+
+fn frame(code: u16, mut reason: String) -> CloseFrame {
+    let end = reason.floor_char_boundary(LONGEST_REASON);
+    reason.truncate(end);
+    CloseFrame { code: CloseCode::from(code), reason: reason.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_over_several_lines_becomes_one() {
+        assert_eq!(one_line("{\r\n \"a\":\"\\n\"\n}".into()), b"{   \"a\":\"\\n\" }");
+    }
+
+    #[test]
+    fn a_reason_fits_a_control_frame_and_stays_text() {
+        let frame = frame(4003, "ü".repeat(100));
+        assert_eq!(frame.reason.len(), 122);
+    }
+}

@@ -1,0 +1,174 @@
+//! The agent's process: pipes, stderr, end.
+//!
+//! Owns nothing global. The stdout that it hands out is read by the relay alone; stdin is written by a task that keeps
+//! the relay from waiting for a slow agent, bounded by [`Stdin::pending`].
+
+use std::cell::{Cell, RefCell};
+use std::ffi::CString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Duration;
+
+use casemate_sandbox::{Command, Exit, Wall};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::unix::pipe;
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::confined::RunError;
+use super::lines::Lines;
+use super::reaper::Session;
+use super::stderr::StderrLog;
+
+/// How to start it, ready to be started any number of times.
+#[derive(Debug, Clone)]
+pub struct Recipe {
+    /// Absolute path inside the walls.
+    pub program: PathBuf,
+    /// Arguments, the zeroth included, placeholders replaced.
+    pub argv: Vec<CString>,
+    /// Its whole environment.
+    pub env: Vec<CString>,
+    /// The worktree.
+    pub cwd: PathBuf,
+    /// Where its stderr is kept.
+    pub stderr_log: PathBuf,
+}
+
+/// A running agent.
+#[derive(Debug)]
+pub struct Agent {
+    /// Its process id, which is its process group's as well.
+    pub pid: i32,
+    /// Its end.
+    pub end: oneshot::Receiver<Exit>,
+    /// What it says.
+    pub stdout: Lines<pipe::Receiver>,
+    /// What it is told.
+    pub stdin: Stdin,
+    stderr: Rc<RefCell<StderrLog>>,
+    stderr_ended: JoinHandle<()>,
+}
+
+/// How long the last of stderr may take after the agent's end.
+const LAST_WORDS: Duration = Duration::from_millis(200);
+
+/// Lines on their way to the agent.
+#[derive(Debug)]
+pub struct Stdin {
+    lines: mpsc::UnboundedSender<Vec<u8>>,
+    pending: Rc<Cell<usize>>,
+    /// Notified whenever a line has been written.
+    pub drained: Rc<Notify>,
+}
+
+// === impl Agent ===
+
+impl Agent {
+    /// Starts the agent behind its wall.
+    ///
+    /// # Errors
+    /// [`RunError`] with the step that failed.
+    pub fn start(session: &Session, wall: &Wall, recipe: &Recipe) -> Result<Self, RunError> {
+        let (stdin_out, stdin) = io::pipe().map_err(RunError::Descriptors)?;
+        let (stdout, stdout_in) = io::pipe().map_err(RunError::Descriptors)?;
+        let (stderr, stderr_in) = io::pipe().map_err(RunError::Descriptors)?;
+        let stdin = pipe::Sender::from_owned_fd(stdin.into()).map_err(RunError::Descriptors)?;
+        let stdout = pipe::Receiver::from_owned_fd(stdout.into()).map_err(RunError::Descriptors)?;
+        let stderr = pipe::Receiver::from_owned_fd(stderr.into()).map_err(RunError::Descriptors)?;
+        let pid = session.spawner.spawn(
+            Command {
+                program: recipe.program.clone(),
+                argv: recipe.argv.clone(),
+                env: recipe.env.clone(),
+                cwd: recipe.cwd.clone(),
+                stdin: stdin_out.into(),
+                stdout: stdout_in.into(),
+                stderr: stderr_in.into(),
+            },
+            wall,
+        )?;
+        let (stderr, stderr_ended) = keep_stderr(&recipe.stderr_log, stderr);
+        Ok(Self {
+            pid,
+            end: session.reaper.end_of(pid),
+            stdout: Lines::new(stdout),
+            stdin: Stdin::over(stdin),
+            stderr,
+            stderr_ended,
+        })
+    }
+
+    /// Sends a signal to its process group.
+    pub fn signal(&self, signal: Signal) {
+        signal_group(self.pid, signal);
+    }
+
+    /// The end of what it wrote to stderr, after its own end.
+    pub async fn stderr_tail(&mut self) -> String {
+        let _ = timeout(LAST_WORDS, &mut self.stderr_ended).await;
+        self.stderr.borrow().tail()
+    }
+}
+
+/// Sends a signal to a process group; one that is gone already is no error.
+pub fn signal_group(group: i32, signal: Signal) {
+    if let Err(error) = killpg(Pid::from_raw(group), signal) {
+        tracing::debug!(%error, group, %signal, "no signal sent");
+    }
+}
+
+fn keep_stderr(path: &Path, mut pipe: pipe::Receiver) -> (Rc<RefCell<StderrLog>>, JoinHandle<()>) {
+    let log = Rc::new(RefCell::new(StderrLog::open(path)));
+    let writer = Rc::clone(&log);
+    let ended = tokio::task::spawn_local(async move {
+        let mut piece = Vec::with_capacity(4096);
+        while let Ok(1..) = pipe.read_buf(&mut piece).await {
+            writer.borrow_mut().write(&piece);
+            piece.clear();
+        }
+    });
+    (log, ended)
+}
+
+// === impl Stdin ===
+
+impl Stdin {
+    fn over(mut pipe: pipe::Sender) -> Self {
+        let (lines, mut queue) = mpsc::unbounded_channel::<Vec<u8>>();
+        let pending = Rc::new(Cell::new(0));
+        let drained = Rc::new(Notify::new());
+        let (counted, tell) = (Rc::clone(&pending), Rc::clone(&drained));
+        tokio::task::spawn_local(async move {
+            while let Some(mut line) = queue.recv().await {
+                let length = line.len();
+                line.push(b'\n');
+                // A broken pipe is not the end: what the agent still says comes through stdout, and its death is seen
+                // by the reaper. Later lines are dropped in the same way.
+                if let Err(error) = pipe.write_all(&line).await {
+                    tracing::warn!(%error, "a line did not reach the agent's stdin");
+                }
+                counted.set(counted.get() - length);
+                tell.notify_one();
+            }
+        });
+        Self { lines, pending, drained }
+    }
+
+    /// Queues one line.
+    pub fn send(&self, line: Vec<u8>) {
+        self.pending.set(self.pending.get() + line.len());
+        // The writer task ends only with this sender.
+        let _ = self.lines.send(line);
+    }
+
+    /// Bytes that the agent has not read yet.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.pending.get()
+    }
+}

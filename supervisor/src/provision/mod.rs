@@ -1,0 +1,219 @@
+//! Makes the session's HOME and private clone, once; on resume keeps what is there.
+//!
+//! Every git runs behind the session's wall. The marker in `state/` is written last: as long as it is missing no agent
+//! has ever run here, and whatever lies about is half made and is made anew.
+
+mod explain;
+mod git;
+mod home;
+mod marker;
+mod remote;
+
+use std::path::Path;
+use std::time::Duration;
+
+use casemate_protocol::worker::{Repository, StartError, WorkerConfig};
+use casemate_sandbox::Wall;
+
+pub use git::Resolved;
+pub use marker::Marker;
+
+use crate::layout::Layout;
+use crate::process::confined::{self, Job, Output};
+use crate::process::reaper::Session;
+use crate::report;
+use crate::words::chain;
+
+use git::Git;
+use remote::Remote;
+
+/// A clone may take long; a stalled transfer is ended by git itself (http.lowSpeedTime).
+const CLONE_LIMIT: Duration = Duration::from_secs(60 * 60);
+/// Every other git command of provisioning.
+const STEP_LIMIT: Duration = Duration::from_secs(120);
+/// How long a remote has to take a connection.
+const CONNECT_LIMIT: Duration = Duration::from_secs(15);
+
+/// Finds the addresses of a remote's name and tries them. Blocks; to be called outside of namespaces, where the
+/// machine's resolver works, and before any runtime.
+///
+/// # Errors
+/// [`StartError::Repository`] where the URL is wrong, the name unknown or nothing answers.
+pub fn resolve(config: &WorkerConfig) -> Result<Option<Resolved>, StartError> {
+    use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
+
+    let Some(Repository::Remote(url)) = &config.repository else {
+        return Ok(None);
+    };
+    let wrong = |message| StartError::Repository { message };
+    let remote = Remote::parse(url).map_err(|error| wrong(error.to_string()))?;
+    let shown = &remote.url;
+    report::progress(format!("looking for {shown}"));
+    let found: Vec<SocketAddr> = (remote.host.as_str(), remote.port)
+        .to_socket_addrs()
+        .map_err(|error| {
+            wrong(format!(
+                "{shown}: the name {} is not to be resolved ({error}): check the URL and DNS",
+                remote.host
+            ))
+        })?
+        .collect();
+    let mut last = None;
+    let answers = found.iter().find(|address| {
+        TcpStream::connect_timeout(address, CONNECT_LIMIT)
+            .map_err(|error| last = Some(error))
+            .is_ok()
+    });
+    let Some(answers) = answers.copied() else {
+        let why = last.map_or_else(|| "no address".to_owned(), |error| error.to_string());
+        return Err(wrong(format!(
+            "{shown}: port {} is not to be reached ({why}): check the URL and the network",
+            remote.port
+        )));
+    };
+    let is_address = remote.host.parse::<std::net::IpAddr>().is_ok();
+    let addresses = if is_address { Vec::new() } else { vec![answers.ip()] };
+    Ok(Some(Resolved { remote, addresses }))
+}
+
+/// Whether provisioning has come to its end in an earlier start.
+///
+/// # Errors
+/// As [`Marker::read`].
+pub fn is_done(state: &Path, config: &WorkerConfig) -> Result<bool, StartError> {
+    Marker::read(state, config).map(|marker| marker.is_some())
+}
+
+/// Everything that provisioning works with.
+#[derive(Debug)]
+pub struct Provisioner<'a> {
+    /// The configuration.
+    pub config: &'a WorkerConfig,
+    /// Where everything is.
+    pub layout: &'a Layout,
+    /// The session that git runs in.
+    pub session: &'a Session,
+    /// The wall around git.
+    pub wall: &'a Wall,
+    /// PATH inside.
+    pub path: &'a str,
+    /// git inside, if there is one.
+    pub git: Option<&'a Path>,
+    /// The remote, if that is the source.
+    pub resolved: Option<&'a Resolved>,
+    /// The session will be able to fetch from the remote later, so contents may be left for then.
+    pub blobless: bool,
+}
+
+// === impl Provisioner ===
+
+impl Provisioner<'_> {
+    /// Makes what is not there yet.
+    ///
+    /// # Errors
+    /// [`StartError`] naming the step and the fix; the next start does it again from the beginning.
+    pub async fn provision(&self) -> Result<Marker, StartError> {
+        let inside = &self.layout.inside;
+        if let Some(marker) = Marker::read(&inside.state, self.config)? {
+            return Ok(marker);
+        }
+        report::progress("making the session's HOME");
+        for tree in [&inside.home, &inside.work] {
+            home::empty(tree).map_err(|error| volume(tree, &error))?;
+        }
+        let template = self.layout.template.as_ref().map(|(_, inside)| inside.as_path());
+        home::fill(&inside.home, template).map_err(|error| volume(&inside.home, &error))?;
+        let base = self.make_worktree().await?;
+        let marker = Marker {
+            session: self.config.session.clone(),
+            incarnation: self.config.incarnation,
+            tier: self.config.tier,
+            base: Some(base),
+        };
+        marker.write(&inside.state)?;
+        Ok(marker)
+    }
+
+    async fn make_worktree(&self) -> Result<String, StartError> {
+        let git = Git {
+            program: self.git.map(Path::to_owned).ok_or_else(|| self.no_git())?,
+            path: self.path.to_owned(),
+            work: self.layout.inside.work.clone(),
+            home: self.layout.inside.scratch.clone(),
+        };
+        let branch = format!("casemate/{}", self.config.session);
+        match (&self.layout.source, self.resolved) {
+            (Some((outside, inside)), _) => {
+                report::progress(format!("cloning {}", outside.display()));
+                self.step(git.clone_local(inside), CLONE_LIMIT).await?;
+                let origin = self.run(git.read_origin(inside), STEP_LIMIT).await?;
+                let origin = String::from_utf8_lossy(&origin.stdout).into_owned();
+                let origin = remote::origin_to_keep(&origin);
+                self.step(git.set_origin(origin.as_deref()), STEP_LIMIT).await?;
+            }
+            (None, Some(from)) => self.clone_remote(&git, from).await?,
+            (None, None) => {
+                report::progress("making an empty repository");
+                self.step(git.init(&branch), STEP_LIMIT).await?;
+            }
+        }
+        let head = self.run(git.head(), STEP_LIMIT).await?;
+        if head.exit.is_success() {
+            self.step(git.checkout_new(&branch), STEP_LIMIT).await?;
+        } else {
+            self.step(git.name_unborn(&branch), STEP_LIMIT).await?;
+            self.step(git.first_commit(), STEP_LIMIT).await?;
+        }
+        let head = self.step(git.head(), STEP_LIMIT).await?;
+        Ok(String::from_utf8_lossy(&head.stdout).trim().to_owned())
+    }
+
+    async fn clone_remote(&self, git: &Git, from: &Resolved) -> Result<(), StartError> {
+        report::progress(format!("cloning {}", from.remote.url));
+        if self.blobless {
+            match self.step(git.clone_remote(from, true), CLONE_LIMIT).await {
+                Ok(_) => return Ok(()),
+                Err(error @ StartError::Volume { .. }) => return Err(error),
+                // Some servers refuse a partial clone outright instead of ignoring the wish.
+                Err(error) => tracing::warn!(%error, "no blobless clone; cloning whole"),
+            }
+            home::empty(&git.work).map_err(|error| volume(&git.work, &error))?;
+        }
+        self.step(git.clone_remote(from, false), CLONE_LIMIT).await?;
+        Ok(())
+    }
+
+    fn no_git(&self) -> StartError {
+        StartError::Repository {
+            message: format!("git is not installed inside (looked in {}): install it", self.path),
+        }
+    }
+
+    /// Runs a command that has to succeed.
+    async fn step(&self, job: Job, limit: Duration) -> Result<Output, StartError> {
+        let what = job.args.first().cloned().unwrap_or_default();
+        let output = self.run(job, limit).await?;
+        if output.exit.is_success() {
+            return Ok(output);
+        }
+        let source = match (&self.layout.source, self.resolved) {
+            (Some((outside, _)), _) => outside.display().to_string(),
+            (None, Some(from)) => from.remote.url.clone(),
+            (None, None) => "the empty repository".to_owned(),
+        };
+        Err(explain::git_failed(&what, &source, output.exit, &output.stderr))
+    }
+
+    async fn run(&self, job: Job, limit: Duration) -> Result<Output, StartError> {
+        let what = job.args.first().cloned().unwrap_or_default();
+        confined::run(self.session, self.wall, job, limit).await.map_err(|error| {
+            StartError::Repository { message: format!("git {what}: {}", chain(&error)) }
+        })
+    }
+}
+
+fn volume(path: &Path, error: &std::io::Error) -> StartError {
+    StartError::Volume {
+        message: format!("{}: {error}: check the volume's space and owner", path.display()),
+    }
+}

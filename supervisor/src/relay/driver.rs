@@ -1,0 +1,198 @@
+//! The relay's task: events in, the role's actions carried out in their order.
+//!
+//! Owns [`Server`], the agent, the journals and every client's [`Outbox`]. Nothing in the loop waits for a slow peer:
+//! a slow client stops the reading of the agent (and is closed when it takes nothing for [`STALL`]); a slow agent stops
+//! the reading of clients. What is decided is the role's business, not this file's.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use casemate_protocol::acp::server::Event;
+use casemate_protocol::codes::{close, exit};
+use casemate_protocol::worker::Activity;
+use casemate_sandbox::Exit;
+use nix::sys::signal::Signal;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::generation::Generation;
+use super::outbox::Outbox;
+use super::view::View;
+use crate::process::agent::Agent;
+use crate::process::lines::Line;
+use casemate_protocol::acp::server::Conn;
+use casemate_protocol::worker::Quiesce;
+
+/// A client that is behind and takes nothing for this long is closed.
+const STALL: Duration = Duration::from_secs(30);
+/// More bytes than this unread by the agent, and clients are read no further.
+const AGENT_BEHIND: usize = 64 * 1024 * 1024;
+/// How often an idle worktree is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
+/// How long the last lines have to reach the clients.
+const FLUSH: Duration = Duration::from_secs(5);
+
+/// From the connections.
+#[derive(Debug)]
+pub enum FromClient {
+    /// A WebSocket is open.
+    Connected(Conn, Rc<Outbox>),
+    /// It sent a line.
+    Line(Conn, Vec<u8>),
+    /// It is gone.
+    Gone(Conn),
+}
+
+/// From the HTTP calls and the signals.
+#[derive(Debug)]
+pub enum Order {
+    /// What goes on?
+    Look(oneshot::Sender<View>),
+    /// Refuse new prompts.
+    Quiesce(oneshot::Sender<Quiesce>),
+    /// Accept them again.
+    Reopen(oneshot::Sender<()>),
+    /// End the worker; clients are closed with the code and words.
+    Stop(u16, String),
+    /// Pass a signal to the agent.
+    Signal(Signal),
+}
+
+/// What ended the wait for the next event.
+enum Woken {
+    Client(FromClient),
+    Order(Order),
+    Agent(std::io::Result<Line>),
+    AgentExit(Option<Exit>),
+    Drained,
+    Stalled,
+    Tick,
+    Look,
+    SpawnerGone,
+    Closed,
+}
+
+/// A client that is behind: since when, and what it had taken then.
+type Slow = Option<(Instant, u64)>;
+
+/// Runs a generation to its end; the worker's exit code.
+pub async fn run(
+    mut generation: Generation,
+    mut clients: mpsc::Receiver<FromClient>,
+    mut orders: mpsc::Receiver<Order>,
+) -> u8 {
+    let mut slow = None;
+    let mut next_look = Instant::now();
+    loop {
+        if let Some(code) = generation.over() {
+            let _ = timeout(FLUSH, generation.flushed()).await;
+            return code;
+        }
+        slow = still_slow(&generation, slow);
+        match wait(&mut generation, &mut clients, &mut orders, slow, next_look).await {
+            Woken::Client(FromClient::Connected(conn, outbox)) => generation.connect(conn, outbox),
+            Woken::Client(FromClient::Line(conn, line)) => generation.client_line(conn, &line),
+            Woken::Client(FromClient::Gone(conn)) => generation.disconnect(conn),
+            Woken::Order(order) => carry_out(&mut generation, order).await,
+            Woken::Agent(Ok(Line::Text(line))) => generation.agent_line(&line),
+            Woken::Agent(Ok(Line::TooLong(outline))) => generation.agent_line_too_long(&outline),
+            Woken::Agent(Ok(Line::End)) => generation.agent_closed_stdout().await,
+            Woken::Agent(Err(error)) => {
+                tracing::warn!(%error, "the agent's stdout broke");
+                generation.agent_closed_stdout().await;
+            }
+            Woken::AgentExit(exit) => generation.agent_exited(exit).await,
+            Woken::Stalled => generation.cut_slow_clients(),
+            Woken::Tick => generation.handle(Event::Tick),
+            Woken::Look => {
+                generation.look_later();
+                next_look = Instant::now() + LOOK_EVERY;
+            }
+            Woken::Drained => {}
+            Woken::SpawnerGone => {
+                generation.end("the spawner process is gone", exit::SOFTWARE).await;
+            }
+            Woken::Closed => generation.stop(close::GOING_AWAY, "the worker ends").await,
+        }
+    }
+}
+
+async fn carry_out(generation: &mut Generation, order: Order) {
+    match order {
+        // Whoever asked and has gone away needs no answer.
+        Order::Look(answer) => drop(answer.send(generation.view())),
+        Order::Quiesce(answer) => generation.quiesce(answer),
+        Order::Reopen(answer) => {
+            generation.reopen();
+            let _ = answer.send(());
+        }
+        Order::Stop(code, words) => generation.stop(code, &words).await,
+        Order::Signal(signal) => generation.signal(signal),
+    }
+}
+
+/// Since when a client has been behind without taking anything.
+fn still_slow(generation: &Generation, before: Slow) -> Slow {
+    let taken = generation.slowest()?;
+    match before {
+        Some((since, then)) if then == taken => Some((since, then)),
+        _ => Some((Instant::now(), taken)),
+    }
+}
+
+async fn wait(
+    generation: &mut Generation,
+    clients: &mut mpsc::Receiver<FromClient>,
+    orders: &mut mpsc::Receiver<Order>,
+    slow: Slow,
+    next_look: Instant,
+) -> Woken {
+    let deadline = generation.deadline();
+    let look = generation.was_attached() && matches!(generation.activity(), Activity::Idle { .. });
+    let drained = generation.drained();
+    let session = generation.session();
+    let agent_drained = generation
+        .agent()
+        .as_ref()
+        .filter(|agent| agent.stdin.pending() > AGENT_BEHIND)
+        .map(|agent| Rc::clone(&agent.stdin.drained));
+    let behind = agent_drained.is_some();
+    tokio::select! {
+        biased;
+        order = orders.recv() => order.map_or(Woken::Closed, Woken::Order),
+        event = clients.recv(), if !behind => event.map_or(Woken::Closed, Woken::Client),
+        woken = from_agent(generation.agent()), if slow.is_none() => woken,
+        () = notified(agent_drained) => Woken::Drained,
+        () = drained.notified(), if slow.is_some() => Woken::Drained,
+        () = at(slow.map(|(since, _)| since + STALL)) => Woken::Stalled,
+        () = at(deadline) => Woken::Tick,
+        () = at(look.then_some(next_look)) => Woken::Look,
+        () = session.reaper.spawner_end() => Woken::SpawnerGone,
+    }
+}
+
+/// Output before the end: what an agent wrote before it died is still its word.
+async fn from_agent(agent: &mut Option<Agent>) -> Woken {
+    match agent {
+        Some(agent) => tokio::select! {
+            biased;
+            line = agent.stdout.next() => Woken::Agent(line),
+            exit = &mut agent.end => Woken::AgentExit(exit.ok()),
+        },
+        None => std::future::pending().await,
+    }
+}
+
+async fn at(when: Option<Instant>) {
+    match when {
+        Some(when) => sleep_until(when).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn notified(notify: Option<Rc<tokio::sync::Notify>>) {
+    match notify {
+        Some(notify) => notify.notified().await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,191 @@
+//! Journals: what the agent said in each of its sessions, one file a session, one `session/update` a line.
+//!
+//! Owns `state/journal/`. The file's name is a hash of the agent's session id, which is the agent's to choose. Only
+//! whole lines count: a line that could not be written whole is cut off again.
+
+use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest as _, Sha256};
+
+use super::outbox::Item;
+
+/// The journals of a worker.
+#[derive(Debug)]
+pub struct Journals {
+    directory: PathBuf,
+    open: HashMap<String, Journal>,
+}
+
+#[derive(Debug)]
+struct Journal {
+    file: File,
+    length: u64,
+}
+
+/// Journals kept open at once; agents make few sessions, but nothing stops one that makes many.
+const MOST_OPEN: usize = 16;
+
+// === impl Journals ===
+
+impl Journals {
+    /// The journals below `state`.
+    ///
+    /// # Errors
+    /// Making the directory.
+    pub fn open(state: &Path) -> io::Result<Self> {
+        let directory = state.join("journal");
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
+        Ok(Self { directory, open: HashMap::new() })
+    }
+
+    /// Appends one line.
+    ///
+    /// # Errors
+    /// Opening and writing; the journal then ends with its last whole line.
+    pub fn append(&mut self, session: &str, line: &[u8]) -> io::Result<()> {
+        let journal = self.of(session)?;
+        let mut whole = Vec::with_capacity(line.len() + 1);
+        whole.extend_from_slice(line);
+        whole.push(b'\n');
+        if let Err(error) = journal.file.write_all(&whole) {
+            journal.file.set_len(journal.length)?;
+            return Err(error);
+        }
+        journal.length += whole.len() as u64;
+        Ok(())
+    }
+
+    /// Forgets a session's journal. A replay under way keeps reading the old file.
+    ///
+    /// # Errors
+    /// unlink(2)'s.
+    pub fn forget(&mut self, session: &str) -> io::Result<()> {
+        self.open.remove(session);
+        match fs::remove_file(self.path(session)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// What a replay has to send; `None` where nothing was ever written.
+    ///
+    /// # Errors
+    /// Opening it.
+    pub fn replay(&mut self, session: &str) -> io::Result<Option<Item>> {
+        let file = match File::open(self.path(session)) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let length = self.of(session)?.length;
+        Ok(Some(Item::Journal { file, length }))
+    }
+
+    fn of(&mut self, session: &str) -> io::Result<&mut Journal> {
+        if !self.open.contains_key(session) {
+            if self.open.len() >= MOST_OPEN {
+                self.open.clear();
+            }
+            let journal = Journal::open(&self.path(session))?;
+            self.open.insert(session.to_owned(), journal);
+        }
+        self.open.get_mut(session).ok_or_else(|| io::Error::other("the journal was just opened"))
+    }
+
+    fn path(&self, session: &str) -> PathBuf {
+        self.directory.join(format!("{}.ndjson", hex(&Sha256::digest(session.as_bytes()))))
+    }
+}
+
+// === impl Journal ===
+
+impl Journal {
+    /// Opens a journal; half a last line, left by a crash, is cut off.
+    fn open(path: &Path) -> io::Result<Self> {
+        let file =
+            OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
+        let length = whole_lines(&file)?;
+        file.set_len(length)?;
+        Ok(Self { file, length })
+    }
+}
+
+/// Up to and with the last line end, in bytes.
+fn whole_lines(file: &File) -> io::Result<u64> {
+    use std::os::unix::fs::FileExt as _;
+
+    let mut end = file.metadata()?.len();
+    let mut piece = [0; 64 * 1024];
+    while end > 0 {
+        let start = end.saturating_sub(piece.len() as u64);
+        let length = usize::try_from(end - start).unwrap_or(piece.len());
+        file.read_exact_at(&mut piece[..length], start)?;
+        if let Some(at) = piece[..length].iter().rposition(|byte| *byte == b'\n') {
+            return Ok(start + at as u64 + 1);
+        }
+        end = start;
+    }
+    Ok(0)
+}
+
+/// Bytes in hex.
+#[must_use]
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read as _;
+
+    fn replayed(journals: &mut Journals, session: &str) -> Option<String> {
+        let Some(Item::Journal { file, length }) = journals.replay(session).unwrap() else {
+            return None;
+        };
+        let mut text = String::new();
+        file.take(length).read_to_string(&mut text).unwrap();
+        Some(text)
+    }
+
+    #[test]
+    fn lines_come_back_in_order_also_after_a_restart_and_without_a_torn_last_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut journals = Journals::open(dir.path()).unwrap();
+        journals.append("../../s", b"one").unwrap();
+        journals.append("../../s", b"two").unwrap();
+        let path = journals.path("../../s");
+        assert_eq!(path.parent(), Some(dir.path().join("journal").as_path()));
+        OpenOptions::new().append(true).open(&path).unwrap().write_all(b"tor").unwrap();
+        let mut journals = Journals::open(dir.path()).unwrap();
+        journals.append("../../s", b"three").unwrap();
+        assert_eq!(replayed(&mut journals, "../../s").as_deref(), Some("one\ntwo\nthree\n"));
+    }
+
+    #[test]
+    fn a_forgotten_journal_is_empty_and_an_unknown_one_is_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut journals = Journals::open(dir.path()).unwrap();
+        assert_eq!(replayed(&mut journals, "s"), None);
+        journals.append("s", b"old").unwrap();
+        journals.forget("s").unwrap();
+        journals.append("s", b"new").unwrap();
+        assert_eq!(replayed(&mut journals, "s").as_deref(), Some("new\n"));
+    }
+
+    #[test]
+    fn a_replay_ends_where_the_journal_ended_when_it_was_asked_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut journals = Journals::open(dir.path()).unwrap();
+        journals.append("s", b"a").unwrap();
+        let Some(Item::Journal { file, length }) = journals.replay("s").unwrap() else { panic!() };
+        journals.append("s", b"b").unwrap();
+        let mut text = String::new();
+        file.take(length).read_to_string(&mut text).unwrap();
+        assert_eq!(text, "a\n");
+    }
+}

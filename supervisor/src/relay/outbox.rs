@@ -1,0 +1,171 @@
+//! What waits to be sent to one client: in order, counted in bytes.
+//!
+//! The relay puts in and never waits; the connection's task takes out. [`Outbox::is_full`] lets the relay stop reading
+//! the agent while a client is slow, so the bound is kept by back-pressure first and by a close with a reason last.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::fs::File;
+use std::rc::Rc;
+
+use tokio::sync::Notify;
+
+/// More than this waiting, and the agent is read no further until the client has taken some.
+const FULL: usize = 16 * 1024 * 1024;
+
+/// One thing to send.
+#[derive(Debug)]
+pub enum Item {
+    /// One line.
+    Line(Vec<u8>),
+    /// The first `length` bytes of a journal, line by line.
+    Journal {
+        /// The journal, as it was when the replay was asked for.
+        file: File,
+        /// How much of it belongs to the replay.
+        length: u64,
+    },
+    /// Close with a code and words; nothing follows.
+    Close(u16, String),
+}
+
+/// The queue of one client.
+#[derive(Debug)]
+pub struct Outbox {
+    items: RefCell<VecDeque<Item>>,
+    bytes: Cell<usize>,
+    closed: Cell<bool>,
+    /// Bytes that the client has ever taken: tells a slow client from a stuck one.
+    taken: Cell<u64>,
+    /// The connection's task has ended: whatever still waits will never be sent.
+    done: Cell<bool>,
+    filled: Notify,
+    cut: Notify,
+    /// Shared by all clients of a worker: something has been taken.
+    drained: Rc<Notify>,
+}
+
+// === impl Outbox ===
+
+impl Outbox {
+    /// An empty queue.
+    #[must_use]
+    pub fn new(drained: Rc<Notify>) -> Rc<Self> {
+        Rc::new(Self {
+            items: RefCell::default(),
+            bytes: Cell::new(0),
+            closed: Cell::new(false),
+            taken: Cell::new(0),
+            done: Cell::new(false),
+            filled: Notify::new(),
+            cut: Notify::new(),
+            drained,
+        })
+    }
+
+    /// Queues an item; what follows a close is dropped.
+    pub fn put(&self, item: Item) {
+        if self.closed.get() {
+            return;
+        }
+        match &item {
+            Item::Line(line) => self.bytes.set(self.bytes.get() + line.len()),
+            Item::Journal { .. } => {}
+            Item::Close(..) => self.closed.set(true),
+        }
+        self.items.borrow_mut().push_back(item);
+        self.filled.notify_one();
+    }
+
+    /// The next item. Cancel-safe; for one taker.
+    pub async fn next(&self) -> Item {
+        loop {
+            let item = self.items.borrow_mut().pop_front();
+            if let Some(item) = item {
+                return item;
+            }
+            self.filled.notified().await;
+        }
+    }
+
+    /// Tells that `bytes` of lines have been sent.
+    pub fn sent(&self, bytes: usize) {
+        self.bytes.set(self.bytes.get().saturating_sub(bytes));
+        self.progress(bytes);
+    }
+
+    /// Tells that bytes went out which were never counted as waiting (a journal's).
+    pub fn progress(&self, bytes: usize) {
+        self.taken.set(self.taken.get() + bytes as u64);
+        self.drained.notify_one();
+    }
+
+    /// Replaces everything that waits by a close.
+    pub fn cut(&self, code: u16, reason: &str) {
+        self.items.borrow_mut().clear();
+        self.bytes.set(0);
+        self.put(Item::Close(code, reason.to_owned()));
+        self.cut.notify_one();
+    }
+
+    /// Completes once the queue was cut: the connection's task has to stop waiting for the client.
+    pub async fn was_cut(&self) {
+        self.cut.notified().await;
+    }
+
+    /// Tells that the connection's task has ended.
+    pub fn finish(&self) {
+        self.done.set(true);
+        self.drained.notify_one();
+    }
+
+    /// The connection's task has ended.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.done.get()
+    }
+
+    /// More is waiting than should.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.bytes.get() > FULL
+    }
+
+    /// Bytes ever taken.
+    #[must_use]
+    pub fn taken(&self) -> u64 {
+        self.taken.get()
+    }
+
+    /// Nothing waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.items.borrow().is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_full_above_the_bound_and_not_after_the_client_took_some() {
+        let outbox = Outbox::new(Rc::new(Notify::new()));
+        outbox.put(Item::Line(vec![0; FULL]));
+        assert!(!outbox.is_full());
+        outbox.put(Item::Line(vec![0; 1]));
+        assert!(outbox.is_full());
+        outbox.sent(FULL);
+        assert!(!outbox.is_full());
+    }
+
+    #[test]
+    fn nothing_follows_a_close_and_a_cut_drops_what_waits() {
+        let outbox = Outbox::new(Rc::new(Notify::new()));
+        outbox.put(Item::Line(vec![1]));
+        outbox.cut(1001, "x");
+        outbox.put(Item::Line(vec![2]));
+        let items = outbox.items.borrow();
+        assert!(matches!(items.iter().collect::<Vec<_>>()[..], [Item::Close(1001, _)]));
+    }
+}

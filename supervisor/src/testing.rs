@@ -1,0 +1,34 @@
+//! A configuration for unit tests.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use casemate_protocol::ids::{Generation, Incarnation, SessionId, SlotId};
+use casemate_protocol::tier::Tier;
+use casemate_protocol::token::SigningSecret;
+use casemate_protocol::worker::{AgentCommand, PortRange, WorkerConfig};
+
+/// A valid configuration in tier `domain`, with nothing optional.
+pub(crate) fn config(volume: &Path) -> WorkerConfig {
+    WorkerConfig {
+        session: SessionId::random(),
+        incarnation: Incarnation(1),
+        generation: Generation(1),
+        slot: SlotId::random(),
+        verify_key: SigningSecret::generate().public(),
+        tier: Tier::Domain,
+        volume: volume.to_owned(),
+        repository: None,
+        home_template: None,
+        skills: None,
+        programs: Vec::new(),
+        policy: String::new(),
+        agent: AgentCommand { argv: vec!["true".into()], env: BTreeMap::new() },
+        ports: PortRange { first: 20000, count: 8 },
+        connect: Vec::new(),
+        listen: ([127, 0, 0, 1], 0).into(),
+        permission_ttl: 60,
+        grace: 2,
+        host_uid: None,
+    }
+}
