@@ -16,6 +16,9 @@ use super::{
 const TCP_ABI: u32 = 4;
 const SCOPE_ABI: u32 = 6;
 
+/// Tests of one rule: as many as a filter's short jumps span.
+const MAX_TESTS: usize = 16;
+
 /// Checks one text; knows where in it everything was.
 pub(super) struct Checker<'a> {
     text: &'a str,
@@ -155,6 +158,9 @@ impl<'a> Checker<'a> {
             return Err(
                 self.wrong(&names, "sockets are refused by default: use [[socket]] to allow some")
             );
+        }
+        if let Some(extra) = when.get(MAX_TESTS) {
+            return Err(self.wrong(extra, format!("more than {MAX_TESTS} tests: split the rule")));
         }
         let when = when.iter().map(|when| self.condition(when)).collect::<Checked<_>>()?;
         Ok(SyscallRule {

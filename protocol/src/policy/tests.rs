@@ -131,6 +131,11 @@ fn wrong_values_name_the_fix() {
             2,
             "use [[socket]]",
         ),
+        (
+            when(&["arg = 1, bits = 32, op = \"equal\", value = 0"; 17].join(" }, { ")),
+            4,
+            "split the rule",
+        ),
         (set("A = \"{work\""), 2, "lone brace"),
         (set("A = \"work}\""), 2, "lone brace"),
         (set("A = \"{wrok}\""), 2, "no placeholder {wrok}"),

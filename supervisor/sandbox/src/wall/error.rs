@@ -69,6 +69,12 @@ pub enum WallError {
         /// The rule's line; `None`: not from the policy but from the caller's own list.
         line: Option<usize>,
     },
+    /// A path on a mount that this process does not see, so that nobody can say what it really is.
+    #[error("cannot tell which file system {} is on: name a path on a mount that /proc/thread-self/mountinfo lists", path.display())]
+    Elsewhere {
+        /// The path.
+        path: PathBuf,
+    },
     /// The mount table, which tells what a path really is, could not be read.
     #[error("cannot read /proc/thread-self/mountinfo: mount /proc before starting a worker")]
     Mounts(#[source] io::Error),
@@ -101,8 +107,18 @@ pub enum WallError {
         /// The limit.
         limit: usize,
     },
-    /// The filter is longer than the kernel takes.
-    #[error("the system call rules do not fit a filter: remove some")]
+    /// The program is longer than the kernel takes.
+    #[error(
+        "the system call rules make a filter of {length} instructions, and the kernel takes {limit}: remove some"
+    )]
+    FilterTooLong {
+        /// Its length.
+        length: usize,
+        /// The kernel's limit.
+        limit: usize,
+    },
+    /// A test of an argument could not be compiled.
+    #[error("a test of an argument cannot be compiled: correct the rules with `when`")]
     Filter(#[from] seccompiler::BackendError),
     /// This build does not know how to filter on this architecture.
     #[error("system calls cannot be filtered on {0}: use x86_64 or aarch64")]

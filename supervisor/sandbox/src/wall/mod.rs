@@ -9,6 +9,7 @@ mod grants;
 mod mounts;
 mod never;
 mod open;
+mod program;
 mod rlimits;
 mod ruleset;
 mod seccomp;
@@ -115,10 +116,9 @@ impl Wall {
         let instructions: usize = programs.iter().map(|program| program.instructions.len()).sum();
         let mut notes = ruleset.notes;
         notes.push(format!(
-            "seccomp {} rules and {} socket kinds, {} programs, {instructions} instructions",
+            "seccomp {} rules, {} kinds of sockets, {instructions} instructions",
             policy.syscalls.len(),
             policy.sockets.allow.len(),
-            programs.len()
         ));
         notes.extend(lowered);
         Ok(Self { id: WallId::next(), ruleset: ruleset.fd, programs, rlimits, notes })
@@ -141,8 +141,7 @@ impl Wall {
         self.ruleset.as_fd()
     }
 
-    /// The seccomp programs, to be installed in this order after the ruleset: one that restricts seccomp(2) itself
-    /// comes last.
+    /// The seccomp programs, to be installed in this order after the ruleset.
     #[must_use]
     pub fn programs(&self) -> &[Program] {
         &self.programs

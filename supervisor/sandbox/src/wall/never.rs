@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -51,7 +51,12 @@ impl Never {
             let trouble = |source| WallError::Path { path: named.clone(), source };
             let real = resolve_as_far_as_exists(named).map_err(trouble)?;
             let location = match open_path(&real) {
-                Ok(fd) => never.location(fd_of(&fd), &real).map_err(trouble)?,
+                Ok(fd) => Some(
+                    never
+                        .location(fd.as_fd(), &real)
+                        .map_err(trouble)?
+                        .ok_or_else(|| WallError::Elsewhere { path: named.clone() })?,
+                ),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => None,
                 Err(error) => return Err(trouble(error)),
             };
@@ -76,7 +81,11 @@ impl Never {
         if !mounts::is_reachable(&real) {
             return Err(trouble(io::Error::from(io::ErrorKind::NotFound)));
         }
-        if let Some((index, real)) = self.meets(&real, fd).map_err(trouble)? {
+        let location = self
+            .location(fd, &real)
+            .map_err(trouble)?
+            .ok_or_else(|| WallError::Elsewhere { path: grant.path.clone() })?;
+        if let Some((index, real)) = self.meets(&real, &location).map_err(trouble)? {
             return Err(WallError::Never {
                 path: grant.path.clone(),
                 real,
@@ -88,51 +97,51 @@ impl Never {
     }
 
     /// The closed path that a grant meets, and where.
-    fn meets(&self, real: &Path, fd: BorrowedFd<'_>) -> io::Result<Option<(usize, PathBuf)>> {
-        let by_name = self
-            .closed
-            .iter()
-            .position(|closed| real.starts_with(&closed.real) || closed.real.starts_with(real));
-        if let Some(index) = by_name {
-            return Ok(Some((index, real.to_path_buf())));
-        }
-        if let Some(inode) = inode(real)?
-            && let Some(index) = self.with_parents.get(&inode)
-        {
-            return Ok(Some((*index, real.to_path_buf())));
-        }
-        for above in real.ancestors() {
-            if let Some(inode) = inode(above)?
-                && let Some(index) = self.inodes.get(&inode)
-            {
-                return Ok(Some((*index, real.to_path_buf())));
-            }
-        }
-        if let Some(location) = self.location(fd, real)?
-            && let Some(index) = self.overlapping(&location)
-        {
-            return Ok(Some((index, real.to_path_buf())));
-        }
-        Ok(self.mounts.below(real).find_map(|(point, root)| {
-            self.overlapping(root).map(|index| (index, point.to_path_buf()))
-        }))
+    fn meets(&self, real: &Path, location: &Location) -> io::Result<Option<(usize, PathBuf)>> {
+        let here = match self.by_name(real) {
+            None => self.by_inode(real)?.or_else(|| self.by_location(location)),
+            found => found,
+        };
+        Ok(here.map(|index| (index, real.to_path_buf())).or_else(|| self.by_mount_below(real)))
     }
 
-    fn overlapping(&self, location: &Location) -> Option<usize> {
+    fn by_name(&self, real: &Path) -> Option<usize> {
+        self.closed
+            .iter()
+            .position(|closed| real.starts_with(&closed.real) || closed.real.starts_with(real))
+    }
+
+    fn by_inode(&self, real: &Path) -> io::Result<Option<usize>> {
+        let above_closed = inode(real)?.and_then(|inode| self.with_parents.get(&inode));
+        if above_closed.is_some() {
+            return Ok(above_closed.copied());
+        }
+        for above in real.ancestors() {
+            let below_closed = inode(above)?.and_then(|inode| self.inodes.get(&inode));
+            if below_closed.is_some() {
+                return Ok(below_closed.copied());
+            }
+        }
+        Ok(None)
+    }
+
+    fn by_location(&self, location: &Location) -> Option<usize> {
         self.closed.iter().position(|closed| {
             closed.location.as_ref().is_some_and(|there| there.overlaps(location))
         })
+    }
+
+    /// What is mounted below is granted too: the kernel looks for rules up the tree, across mounts.
+    fn by_mount_below(&self, real: &Path) -> Option<(usize, PathBuf)> {
+        self.mounts
+            .below(real)
+            .find_map(|(point, root)| Some((self.by_location(root)?, point.to_path_buf())))
     }
 
     fn location(&self, fd: BorrowedFd<'_>, real: &Path) -> io::Result<Option<Location>> {
         let fdinfo = fs::read_to_string(format!("/proc/thread-self/fdinfo/{}", fd.as_raw_fd()))?;
         Ok(mounts::mount_id(&fdinfo).and_then(|id| self.mounts.location(id, real)))
     }
-}
-
-fn fd_of(fd: &std::os::fd::OwnedFd) -> BorrowedFd<'_> {
-    use std::os::fd::AsFd;
-    fd.as_fd()
 }
 
 fn inode(path: &Path) -> io::Result<Option<Inode>> {
@@ -157,4 +166,60 @@ fn resolve_as_far_as_exists(path: &Path) -> io::Result<PathBuf> {
         }
     }
     Err(io::Error::from(io::ErrorKind::NotFound))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wall::tests::{bind, in_a_mount_namespace};
+
+    fn closed(paths: &[PathBuf]) -> Never {
+        Never::resolve(paths).unwrap()
+    }
+
+    fn location(never: &Never, path: &Path) -> Location {
+        never.location(open_path(path).unwrap().as_fd(), path).unwrap().unwrap()
+    }
+
+    /// Each of the three ways finds something on its own that is enough for a refusal.
+    #[test]
+    fn every_way_of_comparing_refuses() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().canonicalize().unwrap();
+        for name in ["keys/deep", "bound"] {
+            fs::create_dir_all(root.join(name)).unwrap();
+        }
+        let (keys, bound) = (root.join("keys"), root.join("bound"));
+        let never = closed(&[keys.join("later")]);
+        assert_eq!(never.by_name(&keys), Some(0));
+        assert_eq!(never.by_name(&bound), None);
+
+        let found = in_a_mount_namespace(|| {
+            bind(&keys, &bound);
+            let (above, below) =
+                (closed(&[keys.join("deep")]), closed(std::slice::from_ref(&keys)));
+            above.by_name(&bound).is_none()
+                && above.by_inode(&bound).unwrap() == Some(0)
+                && below.by_inode(&bound.join("deep")).unwrap() == Some(0)
+        });
+        assert_eq!(found, Some(true), "by inode");
+
+        // Neither the names nor any inode above tell that the parent of what is closed is mounted elsewhere.
+        let found = in_a_mount_namespace(|| {
+            bind(&keys.join("deep"), &bound);
+            let never = closed(std::slice::from_ref(&bound));
+            never.by_name(&keys).is_none()
+                && never.by_inode(&keys).unwrap().is_none()
+                && never.by_location(&location(&never, &keys)) == Some(0)
+        });
+        assert_eq!(found, Some(true), "by location");
+
+        let found = in_a_mount_namespace(|| {
+            bind(&keys, &bound);
+            let never = closed(&[keys.join("deep")]);
+            let (index, point) = never.by_mount_below(&root).unwrap();
+            index == 0 && point == bound
+        });
+        assert_eq!(found, Some(true), "by mount below");
+    }
 }

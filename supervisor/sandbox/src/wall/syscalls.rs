@@ -7,7 +7,7 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
     /// A system call of this architecture.
-    Number(i64),
+    Number(u32),
     #[cfg_attr(
         target_arch = "x86_64",
         expect(dead_code, reason = "x86-64 has every call that another one has")
@@ -18,20 +18,23 @@ pub(super) enum Found {
 
 /// Looks a name up; `None`: no architecture that this build knows has it.
 pub(super) fn find(name: &str) -> Option<Found> {
-    if let Some((_, number)) = NEWER.iter().find(|(known, _)| *known == name) {
-        return Some(Found::Number(*number));
-    }
-    if let Some((_, number)) = COMMON.iter().find(|(known, _)| *known == name) {
-        return Some(Found::Number(*number));
-    }
-    x86_64_only(name)
+    let table = |table: &[(&str, i64)]| {
+        let (_, number) = table.iter().find(|(known, _)| *known == name)?;
+        u32::try_from(*number).ok().map(Found::Number)
+    };
+    table(NEWER).or_else(|| table(COMMON)).or_else(|| {
+        #[cfg(target_arch = "x86_64")]
+        return table(X86_64_ONLY);
+        #[cfg(not(target_arch = "x86_64"))]
+        return X86_64_ONLY.contains(&name).then_some(Found::Elsewhere);
+    })
 }
 
 /// A system call's number on this architecture, by its name in syscalls(2).
 #[must_use]
 pub fn syscall_number(name: &str) -> Option<i64> {
     match find(name)? {
-        Found::Number(number) => Some(number),
+        Found::Number(number) => Some(number.into()),
         Found::Elsewhere => None,
     }
 }
@@ -183,16 +186,6 @@ numbers! {
     sync_file_range SYS_sync_file_range, sysfs SYS_sysfs, time SYS_time, tuxcall SYS_tuxcall,
     unlink SYS_unlink, uselib SYS_uselib, ustat SYS_ustat, utime SYS_utime, utimes SYS_utimes,
     vfork SYS_vfork, vserver SYS_vserver,
-}
-
-#[cfg(target_arch = "x86_64")]
-fn x86_64_only(name: &str) -> Option<Found> {
-    X86_64_ONLY.iter().find(|(known, _)| *known == name).map(|(_, number)| Found::Number(*number))
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn x86_64_only(name: &str) -> Option<Found> {
-    X86_64_ONLY.contains(&name).then_some(Found::Elsewhere)
 }
 
 #[cfg(not(target_arch = "x86_64"))]
