@@ -35,7 +35,7 @@ impl Bridge {
         let twin = self.session_by_id(attachment.session.as_str()).filter(|other| *other != index);
         if let Some(twin) = twin {
             // Two names led to one session; the worker closes the older connection.
-            self.abandon(twin, out);
+            self.replace(twin, out);
         }
         let initialize = self.initialize.clone();
         let Some(session) = self.sessions.get_mut(&index) else { return };
@@ -117,9 +117,11 @@ impl Bridge {
         let link = self.new_link();
         let tool = self.notice_id();
         let Some(session) = self.sessions.get_mut(&index) else { return };
+        let new = session.waiting.front().is_some_and(|waiting| waiting.kind == Kind::New);
         let want = match &session.id {
-            Some(id) => Want::Session(id.clone()),
-            None => Want::Key(session.key.clone()),
+            // A key leads to a session even where the one that it led to is over.
+            Some(id) if !(new && session.key.is_some()) => Want::Session(id.clone()),
+            _ => Want::Key(session.key.clone()),
         };
         session.state = State::Attaching(link);
         let in_turn = session.waiting.iter().any(|waiting| waiting.kind == Kind::Prompt);
@@ -176,24 +178,35 @@ impl Bridge {
         }));
     }
 
-    /// Forgets a session: its prompts were cancelled, its other requests get an error.
+    /// Forgets a session that the host closes: its prompts are cancelled, its other requests get an error.
     pub(super) fn abandon(&mut self, index: u64, out: &mut Vec<Action>) {
         let Some(mut session) = self.sessions.remove(&index) else { return };
         session.cancel_unsent(out);
-        let text = "the session was closed here";
-        let waiting = session.waiting.drain(..).map(|waiting| (waiting.id, waiting.kind));
-        let sent = session.sent.drain().map(|(id, sent)| (id, sent.kind));
-        for (id, kind) in waiting.chain(sent) {
-            out.push(Action::ToHost(if kind == Kind::Prompt {
-                message::result(&id, r#"{"stopReason":"cancelled"}"#)
-            } else {
-                message::lost(&id, rpc::WORKER, text, Delivery::Unknown, session.id.as_ref())
-            }));
+        session.sent.retain(|id, sent| {
+            let prompt = sent.kind == Kind::Prompt;
+            if prompt {
+                out.push(Action::ToHost(message::result(id, r#"{"stopReason":"cancelled"}"#)));
+            }
+            !prompt
+        });
+        self.forget(session, "the session was closed here", out);
+    }
+
+    /// Forgets a session that another entry stands for now.
+    fn replace(&mut self, index: u64, out: &mut Vec<Action>) {
+        if let Some(session) = self.sessions.remove(&index) {
+            self.forget(session, "the session was opened again under another name", out);
+        }
+    }
+
+    fn forget(&mut self, mut session: Session, why: &str, out: &mut Vec<Action>) {
+        let waiting = session.waiting.drain(..).map(|one| (one.id, Delivery::NotDelivered));
+        let sent = session.sent.drain().map(|(id, _)| (id, Delivery::Unknown));
+        for (id, delivery) in waiting.chain(sent) {
+            let line = message::lost(&id, rpc::WORKER, why, delivery, session.id.as_ref());
+            out.push(Action::ToHost(line));
         }
         self.unlink(&session, out);
-        if self.unloaded == Some(index) {
-            self.unloaded = None;
-        }
     }
 
     /// Closes a session that was made and is of no use.

@@ -320,6 +320,39 @@ fn a_keyed_conversation_is_attached_once() {
 }
 
 #[test]
+fn two_names_of_one_session_are_one_session() {
+    let mut stage = Stage::initialized(None);
+    let (first, session) = stage.opens("agent-1");
+    let cut = stage.prompts(&session);
+    let id = stage.asks("session/new", json!({"cwd":"/x","_meta":{"casemate":{"key":"same"}}}));
+    let second = stage.attaches(&session, Some("agent-1"), false);
+    let told = stage.told();
+    assert_eq!((&told[0]["id"], &told[0]["error"]["code"]), (&json!(cut), &json!(rpc::WORKER)));
+    assert!(stage.said.contains(&Action::Detach(first)));
+    stage.answers(second, id, json!({"sessionId":"agent-2"}));
+    stage.prompts(&session);
+    assert_eq!(stage.sent(second).pop().unwrap()["params"]["sessionId"], "agent-2");
+}
+
+#[test]
+fn a_key_whose_session_is_over_leads_to_the_next_one() {
+    let mut stage = Stage::initialized(Some("thread"));
+    let id = stage.asks("session/new", json!({"cwd":"/x"}));
+    let link = stage.attaches(&SessionId::random(), None, true);
+    stage.answers(link, id, json!({"sessionId":"agent-1"}));
+    stage.ends(link, Some(close::GOING_AWAY));
+    stage.told();
+    let id = stage.asks("session/new", json!({"cwd":"/x"}));
+    assert!(
+        stage.said.iter().any(|action| matches!(action, Action::Attach(_, Want::Key(Some(_)))))
+    );
+    let next = SessionId::random();
+    let link = stage.attaches(&next, None, true);
+    stage.answers(link, id, json!({"sessionId":"agent-2"}));
+    assert_eq!(stage.told()[0]["result"]["sessionId"], next.as_str());
+}
+
+#[test]
 fn files_terminals_and_unknown_requests_never_reach_the_host() {
     let mut stage = Stage::initialized(None);
     let (link, _) = stage.opens("agent-1");
