@@ -84,10 +84,15 @@ impl House {
         assert!(self.up.is_none());
         let discovery = self.home().join("run/allocator.json");
         let _ = std::fs::remove_file(&discovery);
-        let mut child = self.command().spawn().unwrap();
+        let child = self.command().spawn().unwrap();
+        self.take_over(child, &discovery);
+    }
+
+    /// Waits until an allocator that was just started serves.
+    pub fn take_over(&mut self, mut child: Child, discovery: &Path) {
         let endpoint = eventually("the allocator serves", || {
             assert!(child.try_wait().unwrap().is_none(), "it ended: {}", self.log());
-            serde_json::from_slice(&std::fs::read(&discovery).ok()?).ok()
+            serde_json::from_slice(&std::fs::read(discovery).ok()?).ok()
         });
         self.up = Some(child);
         self.endpoint = Some(endpoint);
