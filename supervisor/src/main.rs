@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use casemate_supervisor::{logging, worker};
+use casemate_supervisor::{check, logging, worker};
 use clap::{Parser, Subcommand};
 
 /// Provisions one session, confines its agent, runs it and relays ACP for it.
@@ -28,6 +28,8 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
     },
+    /// Print what this machine's kernel offers, as JSON: each mechanism tried, and the tier that results.
+    Check,
 }
 
 const EXIT_CODES: &str = "\
@@ -39,6 +41,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     logging::start();
     match arguments.command {
+        Command::Check => ExitCode::from(check::run()),
         Command::Worker { config } => ExitCode::from(worker::run(config.as_deref())),
     }
 }

@@ -95,7 +95,7 @@ fn touch(pid: Pid, target: &str, report: &mut Report<'_>) {
     }
 
     // Values that do no harm where the call works; the permission does not depend on them.
-    let core = Rlimit { current: Some(0), maximum: None };
+    let core = Rlimit { current: Some(0), maximum: Some(0) };
     report.result("set its limits", target, process::prlimit(Some(pid), Resource::Core, core));
     report.result("set its priority", target, process::setpriority_process(Some(pid), 1));
     let mut cpus = CpuSet::new();
