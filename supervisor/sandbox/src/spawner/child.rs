@@ -22,11 +22,11 @@
 //!    would be shared. The spawner has no handlers: its process sets every disposition to default and blocks every
 //!    signal for good (`process::prepare`) before a session thread exists. So the child starts with default dispositions, as
 //!    the program shall have them, and only empties its mask, last of all.
-//! 6. **Credentials and Landlock.** Both are per task. The child copies the suspended thread's (so it is born inside the
-//!    session's signal scope and with `no_new_privs`) and adds the wall to its own; the thread's stay as they are.
-//! 7. **Descriptors.** `CLONE_FILES` shares the table, so that a later seccomp listener made by the child appears in
-//!    the spawner. The child leaves the shared table by `close_range(CLOSE_RANGE_UNSHARE)` before it changes anything in
-//!    it; until then it only reads numbers out of the plan. (unshare(2) would do as well, but container runtimes'
+//! 6. **Credentials, Landlock, seccomp.** All three are per task. The child copies the suspended thread's (so it is born
+//!    inside the session's signal scope, with `no_new_privs` and behind the wall's seccomp programs, which [`super::starter`]
+//!    has put on) and adds the Landlock layers to its own; the thread's stay as they are.
+//! 7. **Descriptors.** `CLONE_FILES` shares the table: none is copied to be thrown away. The child leaves it by `close_range(CLOSE_RANGE_UNSHARE)` before it changes anything in
+//!    it; until then it only passes numbers out of the plan. (unshare(2) would do as well, but container runtimes'
 //!    filters refuse it.)
 //! 8. **Being attacked in the window.** An agent of the same session and user might ptrace the child while it shares the spawner's memory.
 //!    The memory is non-dumpable (`PR_SET_DUMPABLE` is a property of the address space; execve gives a new one), and a
@@ -63,7 +63,6 @@ pub(super) struct Wall<'a> {
     /// A signal scope of the child's own: the outer one it shares with the spawner's thread.
     pub(super) scope: RawFd,
     pub(super) ruleset: RawFd,
-    pub(super) programs: &'a [libc::sock_fprog],
     pub(super) rlimits: &'a [Rlimit],
 }
 
@@ -147,18 +146,6 @@ fn run(plan: &Plan<'_>) -> Result<(), Failure> {
     }
     descriptors(&plan.errand)?;
     unblock_signals()?;
-    for program in plan.wall.programs {
-        // SAFETY: `program` describes a live slice of instructions; the kernel copies them.
-        let installed = unsafe {
-            libc::syscall(
-                libc::SYS_seccomp,
-                libc::SECCOMP_SET_MODE_FILTER,
-                0u32,
-                std::ptr::from_ref(program),
-            )
-        };
-        check_long(Step::Seccomp, installed)?;
-    }
     match plan.errand {
         Errand::Exec { program, argv, env, .. } => {
             // SAFETY: NUL-terminated strings and null-terminated lists that outlive the suspension. Success does not return.

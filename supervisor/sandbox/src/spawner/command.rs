@@ -71,6 +71,8 @@ pub enum Step {
     SignalScope,
     /// The child's stack.
     Stack,
+    /// seccomp(2), once for a wall.
+    Seccomp,
     /// clone(2).
     Clone,
     /// sigprocmask(2) in the child.
@@ -85,8 +87,6 @@ pub enum Step {
     Landlock,
     /// Standard descriptors in, all others away.
     Descriptors,
-    /// seccomp(2).
-    Seccomp,
     /// execve(2).
     Exec,
 }
@@ -97,6 +97,7 @@ impl Step {
         Self::Request,
         Self::SignalScope,
         Self::Stack,
+        Self::Seccomp,
         Self::Clone,
         Self::SignalMask,
         Self::Setsid,
@@ -104,7 +105,6 @@ impl Step {
         Self::Rlimit,
         Self::Landlock,
         Self::Descriptors,
-        Self::Seccomp,
         Self::Exec,
     ];
 

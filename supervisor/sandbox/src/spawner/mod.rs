@@ -1,8 +1,8 @@
 //! Starts and ends the processes of sessions, from a small process of its own.
 //!
 //! Forking a supervisor whose heap has grown is dear, and `kill(-1)` from it would end everything. So a process forked
-//! off at the very start does both: a thread for each session enters a Landlock signal scope ([`scope`]), starts the
-//! session's processes inside it by vfork ([`child`]), and ends exactly those.
+//! off at the very start does both: a thread for each session enters a Landlock signal scope ([`scope`]) and ends exactly
+//! what is in it; a thread for each wall, born inside, starts the session's processes by vfork ([`starter`], [`child`]).
 //!
 //! This module is the supervisor's side. A started process is the *supervisor's* child: it alone waits for it. The session's
 //! thread lives as long as its [`SessionSpawner`]; dropping that, or dying, ends the session's processes.
@@ -11,9 +11,11 @@ mod channel;
 mod child;
 mod command;
 mod process;
+mod requests;
 mod scope;
 mod session;
 mod stack;
+mod starter;
 mod wire;
 
 use std::collections::VecDeque;
@@ -70,12 +72,11 @@ impl Spawner {
     /// # Errors
     /// [`Step::SignalScope`] where the kernel has no Landlock signal scope (ABI 6, Linux 6.12).
     pub fn session(&self) -> Result<SessionSpawner, SpawnError> {
-        let (socket, theirs) =
-            UnixStream::pair().map_err(|source| SpawnError { step: Step::Spawner, source })?;
+        let (socket, theirs) = pair()?;
         channel::send(&self.control, &[0], &[], &[theirs.as_fd()]).map_err(lost)?;
         drop(theirs);
         read_reply(&socket)?;
-        Ok(SessionSpawner { client: Mutex::new(Client { socket, known: VecDeque::new() }) })
+        Ok(SessionSpawner { client: Mutex::new(Client { socket, walls: VecDeque::new() }) })
     }
 
     /// The spawner's process id, so that the reaper's owner knows its end from a session's.
@@ -92,11 +93,15 @@ pub struct SessionSpawner {
     client: Mutex<Client>,
 }
 
-/// One request at a time; `known` mirrors the walls that the thread keeps.
+/// How many walls of a session keep a thread; the one made first loses its own first.
+const MAX_WALLS: usize = 8;
+
+/// The session's first thread, and one for each wall that was used lately. One request at a time: a kill meets no
+/// start that is under way.
 #[derive(Debug)]
 struct Client {
     socket: UnixStream,
-    known: VecDeque<WallId>,
+    walls: VecDeque<(WallId, UnixStream)>,
 }
 
 impl SessionSpawner {
@@ -146,7 +151,7 @@ impl SessionSpawner {
     /// # Errors
     /// The spawner is gone.
     pub fn kill_all(&self) -> Result<(), SpawnError> {
-        self.locked(|client| client.call(Kind::KillAll, WallId(0), &[], &[])).map(|_| ())
+        self.locked(|client| call(&client.socket, Kind::KillAll, &[], &[])).map(drop)
     }
 
     fn locked<T>(
@@ -159,7 +164,7 @@ impl SessionSpawner {
 }
 
 impl Client {
-    /// A request that needs a wall, handed over first where the thread does not have it.
+    /// A request to the wall's thread, which is made where there is none.
     fn behind(
         &mut self,
         wall: &Wall,
@@ -167,34 +172,46 @@ impl Client {
         body: &[u8],
         fds: &[BorrowedFd<'_>],
     ) -> Result<(Reply, Vec<i32>), SpawnError> {
-        if !self.known.contains(&wall.id()) {
-            let programs: Vec<_> =
-                wall.programs().iter().map(crate::Program::instructions).collect();
-            let parts = wire::encode_wall(&programs, wall.rlimits());
-            self.call(Kind::Wall, wall.id(), &parts, &[wall.ruleset_fd()])?;
-            if self.known.len() == wire::MAX_WALLS {
-                self.known.pop_front();
-            }
-            self.known.push_back(wall.id());
+        if let Some((_, socket)) = self.walls.iter().find(|(id, _)| *id == wall.id()) {
+            return call(socket, kind, body, fds);
         }
-        self.call(kind, wall.id(), body, fds)
+        let socket = self.hand_over(wall)?;
+        let answer = call(&socket, kind, body, fds);
+        self.walls.push_back((wall.id(), socket));
+        answer
     }
 
-    fn call(
-        &mut self,
-        kind: Kind,
-        wall: WallId,
-        body: &[u8],
-        fds: &[BorrowedFd<'_>],
-    ) -> Result<(Reply, Vec<i32>), SpawnError> {
-        let length = u32::try_from(body.len())
-            .ok()
-            .filter(|_| body.len() <= wire::MAX_BODY)
-            .ok_or(SpawnError::new(Step::Request, libc::E2BIG))?;
-        let head = Header { kind, length, wall }.encode();
-        channel::send(&self.socket, &head, body, fds).map_err(lost)?;
-        read_reply(&self.socket)
+    /// Gives the session a wall; the socket of its thread.
+    fn hand_over(&mut self, wall: &Wall) -> Result<UnixStream, SpawnError> {
+        let programs: Vec<_> = wall.programs().iter().map(crate::Program::instructions).collect();
+        let parts = wire::encode_wall(&programs, wall.rlimits());
+        let (socket, theirs) = pair()?;
+        call(&self.socket, Kind::Wall, &parts, &[wall.ruleset_fd(), theirs.as_fd()])?;
+        drop(theirs);
+        read_reply(&socket)?;
+        if self.walls.len() == MAX_WALLS {
+            self.walls.pop_front();
+        }
+        Ok(socket)
     }
+}
+
+fn call(
+    socket: &UnixStream,
+    kind: Kind,
+    body: &[u8],
+    fds: &[BorrowedFd<'_>],
+) -> Result<(Reply, Vec<i32>), SpawnError> {
+    let length = u32::try_from(body.len())
+        .ok()
+        .filter(|_| body.len() <= wire::MAX_BODY)
+        .ok_or(SpawnError::new(Step::Request, libc::E2BIG))?;
+    channel::send(socket, &Header { kind, length }.encode(), body, fds).map_err(lost)?;
+    read_reply(socket)
+}
+
+fn pair() -> Result<(UnixStream, UnixStream), SpawnError> {
+    UnixStream::pair().map_err(|source| SpawnError { step: Step::Spawner, source })
 }
 
 fn read_reply(socket: &UnixStream) -> Result<(Reply, Vec<i32>), SpawnError> {

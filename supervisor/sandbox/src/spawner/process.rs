@@ -12,14 +12,11 @@ use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
 
 use super::channel;
 use super::command::Step;
+use super::requests::answer;
 use super::session;
-use super::wire::Reply;
 
 /// Where the control socket is put: the first number after the standard ones.
 const CONTROL: RawFd = 3;
-
-/// Enough for a session's loop in an unoptimised build; the request buffer is on the heap.
-const THREAD_STACK: usize = 256 << 10;
 
 /// Takes over the forked process. Returns its exit code when all is over.
 pub(super) fn run(control: OwnedFd) -> i32 {
@@ -124,16 +121,15 @@ fn start(socket: UnixStream) -> Option<JoinHandle<()>> {
     let refusal = socket.try_clone();
     let thread = Builder::new()
         .name("session".to_owned())
-        .stack_size(THREAD_STACK)
+        .stack_size(session::THREAD_STACK)
         .spawn(move || session::serve(&socket));
     match thread {
         Ok(thread) => Some(thread),
         Err(error) => {
             if let Ok(socket) = refusal {
-                let errno = error.raw_os_error().unwrap_or(libc::EAGAIN);
-                let reply = Reply { step: Step::Clone as i32, errno, ..Reply::default() };
+                let errno = Errno::from_raw(error.raw_os_error().unwrap_or(libc::EAGAIN));
                 // A supervisor that is gone needs no refusal.
-                let _ = channel::send(&socket, &reply.encode(), &[], &[]);
+                let _ = answer(&socket, Err((Step::Clone, errno)), &[]);
             }
             None
         }

@@ -6,14 +6,12 @@
 
 use std::ffi::CStr;
 
-use crate::wall::{Rlimit, WallId};
+use crate::wall::Rlimit;
 
 /// Above the kernel's own limit on arguments and environment together (execve(2): 6 MiB on a default stack).
 pub(super) const MAX_BODY: usize = 8 << 20;
-/// A session's thread keeps this many walls; both ends forget the oldest first.
-pub(super) const MAX_WALLS: usize = 8;
 /// Length of a header.
-pub(super) const HEADER: usize = 16;
+pub(super) const HEADER: usize = 8;
 /// Length of a reply before its extra numbers.
 pub(super) const REPLY: usize = 16;
 
@@ -21,13 +19,13 @@ pub(super) const REPLY: usize = 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum Kind {
-    /// Keep this wall. One descriptor: the ruleset.
+    /// To the session: a thread for this wall. Two descriptors: the ruleset, the new thread's socket.
     Wall = 1,
-    /// Start a command behind a kept wall. Three descriptors.
+    /// To a wall's thread: start a command. Three descriptors.
     Spawn,
-    /// Try to open paths behind a kept wall.
+    /// To a wall's thread: try to open paths.
     Probe,
-    /// End every process of the session.
+    /// To the session: end every process of it.
     KillAll,
 }
 
@@ -36,15 +34,13 @@ pub(super) enum Kind {
 pub(super) struct Header {
     pub(super) kind: Kind,
     pub(super) length: u32,
-    pub(super) wall: WallId,
 }
 
 impl Header {
     pub(super) fn encode(self) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
         bytes[..4].copy_from_slice(&(self.kind as u32).to_ne_bytes());
-        bytes[4..8].copy_from_slice(&self.length.to_ne_bytes());
-        bytes[8..].copy_from_slice(&self.wall.0.to_ne_bytes());
+        bytes[4..].copy_from_slice(&self.length.to_ne_bytes());
         bytes
     }
 
@@ -57,7 +53,7 @@ impl Header {
             4 => Kind::KillAll,
             _ => return None,
         };
-        Some(Self { kind, length: reader.u32()?, wall: WallId(reader.u64()?) })
+        Some(Self { kind, length: reader.u32()? })
     }
 }
 
