@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, io};
 
-use casemate_sandbox::{Exit, Spawner, Step, reap};
+use casemate_sandbox::{Exit, Spawner, Step, reap, shield};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -29,6 +29,8 @@ const TESTS: &[support::Test] = &[
     ("the_agent_inherits_three_descriptors_and_nothing_else", descriptors),
     ("the_agent_gets_exactly_the_given_environment", environment),
     ("the_agent_cannot_touch_spawner_or_supervisor", attacks_upwards),
+    ("the_shield_holds_and_stays_with_the_supervisor", shield_stays),
+    ("without_a_signal_scope_there_is_no_session", no_scope_no_session),
     ("kill_all_ends_daemons_of_its_session_and_nothing_else", kill_all),
     ("dropping_a_session_ends_its_processes", dropped_session),
     ("a_killed_supervisor_leaves_neither_agents_nor_spawner", killed_supervisor),
@@ -142,7 +144,7 @@ fn attacks_upwards() {
 
 /// A shielded supervisor whose agents attack it and its spawner.
 fn attacked() {
-    casemate_sandbox::shield::harden().unwrap();
+    shield::harden().unwrap();
     let s = Session::new();
     let wall = wall(&[]);
     let spawner = s.spawner.pid().to_string();
@@ -167,6 +169,86 @@ fn attacked() {
     assert_eq!(run(&s.session, &wall, "exit", &["0"]).0, Exit::Code(0));
     s.session.kill_all().unwrap();
     assert_eq!(wait_for(sleeper), Exit::Signal(9));
+}
+
+fn shield_stays() {
+    let shielded = std::process::Command::new(support::this_program())
+        .args(["inside", "shielded"])
+        .status()
+        .unwrap();
+    assert!(shielded.success());
+}
+
+/// A shielded supervisor: its own memory is sealed, an agent's just-in-time compiler works.
+fn shielded() {
+    assert_eq!(executable_memory(), "succeeded", "before the shield it is to be had");
+    let report = shield::harden().unwrap();
+    assert_eq!(report.mdwe, shield::Mdwe::On);
+    assert_eq!(executable_memory(), "EACCES");
+    let root = nix::unistd::geteuid().is_root();
+    assert_eq!(report.bounding == shield::Bounding::Empty, root, "{report:?}");
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    for set in ["CapPrm", "CapEff", "CapInh", "CapAmb"] {
+        assert!(status.contains(&format!("{set}:\t0000000000000000")), "{status}");
+    }
+    // Non-dumpable: the files of our own process belong to root.
+    let owner = std::os::unix::fs::MetadataExt::uid(&fs::metadata("/proc/self/environ").unwrap());
+    assert_eq!(owner, 0);
+    let s = Session::new();
+    let (exit, said) = run(&s.session, &wall(&[]), "jit", &[]);
+    assert_eq!((exit, said.trim()), (Exit::Code(0), "succeeded"));
+}
+
+/// What a just-in-time compiler does: write, then execute.
+fn executable_memory() -> String {
+    let length = 4096;
+    // SAFETY: a new anonymous mapping, which nothing else knows; it is left to the process's end.
+    let page = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            length,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    assert_ne!(page, libc::MAP_FAILED);
+    // SAFETY: the whole of the mapping above.
+    let executable = unsafe { libc::mprotect(page, length, libc::PROT_READ | libc::PROT_EXEC) };
+    Errno::result(executable).map_or_else(|errno| format!("{errno:?}"), |_| "succeeded".to_owned())
+}
+
+fn no_scope_no_session() {
+    let output = std::process::Command::new(support::this_program())
+        .args(["inside", "without-landlock"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(said, "SignalScope ENOSYS\nno tier\n");
+}
+
+/// A supervisor on a kernel without Landlock, as far as system calls tell.
+fn without_landlock() {
+    let step = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
+    let number = u32::try_from(libc::SYS_landlock_create_ruleset).unwrap();
+    let program = [
+        step(0x20, 0, 0, 0),
+        step(0x15, 0, 1, number),
+        step(0x06, 0, 0, 0x0005_0026), // ENOSYS
+        step(0x06, 0, 0, 0x7fff_0000), // allow
+    ];
+    let header = libc::sock_fprog { len: 4, filter: program.as_ptr().cast_mut() };
+    nix::sys::prctl::set_no_new_privs().unwrap();
+    // SAFETY: the header describes a live array of four instructions.
+    let installed = unsafe { libc::syscall(libc::SYS_seccomp, 1, 0, &raw const header) };
+    assert_eq!(installed, 0);
+    let report = casemate_sandbox::kernel::report();
+    let spawner = Spawner::start().unwrap();
+    let error = spawner.session().unwrap_err();
+    println!("{:?} {:?}", error.step, Errno::from_raw(error.errno()));
+    println!("{}", report.tier.map_or("no tier".to_owned(), |tier| tier.to_string()));
 }
 
 /// Starts the daemon verb and returns the pids of the agent and of its double-forked, setsid daemon.
@@ -409,6 +491,9 @@ fn agent(verb: &str, arguments: &[String]) {
         "attack" => attack(arguments[0].parse().unwrap()),
         "daemon" => daemonize(),
         "attacked" => attacked(),
+        "shielded" => shielded(),
+        "without-landlock" => without_landlock(),
+        "jit" => println!("{}", executable_memory()),
         "supervisor" => supervise(),
         other => panic!("no verb {other}"),
     }

@@ -226,3 +226,54 @@ impl<'a> Reader<'a> {
         Some(texts)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn command() -> SpawnBody<'static> {
+        SpawnBody {
+            program: c"/bin/sh",
+            cwd: c"/",
+            argv: vec![c"sh", c"", c"-c"],
+            env: vec![c"A=1", c"B="],
+        }
+    }
+
+    #[test]
+    fn a_command_survives_with_its_empty_strings() {
+        assert_eq!(decode_spawn(&encode_spawn(&command())).unwrap(), command());
+        let paths = [c"/a", c"/b"];
+        assert_eq!(decode_probe(&encode_probe(&paths)).unwrap(), paths);
+    }
+
+    #[test]
+    fn a_wall_survives() {
+        let instruction = libc::sock_filter { code: 0x15, jt: 1, jf: 2, k: 0x8000_0001 };
+        let limit = Rlimit { resource: libc::RLIMIT_NOFILE, soft: 1, hard: u64::MAX };
+        let body = encode_wall(&[&[instruction; 3], &[]], &[limit]);
+        let wall = decode_wall(&body).unwrap();
+        assert_eq!(wall.rlimits, [limit]);
+        assert_eq!(wall.programs.iter().map(Vec::len).collect::<Vec<_>>(), [3, 0]);
+        let back = wall.programs[0][2];
+        assert_eq!((back.code, back.jt, back.jf, back.k), (0x15, 1, 2, 0x8000_0001));
+    }
+
+    #[test]
+    fn a_message_that_was_cut_off_is_none() {
+        let limit = Rlimit { resource: libc::RLIMIT_NOFILE, soft: 1, hard: 2 };
+        let instruction = libc::sock_filter { code: 6, jt: 0, jf: 0, k: 0 };
+        let wall = encode_wall(&[&[instruction; 2]], &[limit]);
+        let spawn = encode_spawn(&command());
+        let probe = encode_probe(&[c"/a", c"/b"]);
+        assert!((0..wall.len()).all(|end| decode_wall(&wall[..end]).is_none()));
+        assert!((0..spawn.len()).all(|end| decode_spawn(&spawn[..end]).is_none()));
+        assert!((0..probe.len()).all(|end| decode_probe(&probe[..end]).is_none()));
+        let header = Header { kind: Kind::Spawn, length: 7 }.encode();
+        assert!((0..HEADER).all(|end| Header::decode(&header[..end]).is_none()));
+        assert_eq!(Header::decode(&header), Some(Header { kind: Kind::Spawn, length: 7 }));
+        assert_eq!(Header::decode(&[9; HEADER]), None);
+        let reply = Reply { step: 1, errno: 2, pid: -3, extra: 4 };
+        assert_eq!(Reply::decode(&reply.encode()), Some(reply));
+    }
+}
