@@ -90,7 +90,7 @@ fn known() -> Vec<PathBuf> {
     let usual =
         ["/home", "/root", "/tmp", "/var", "/srv", "/run", "/mnt", "/opt", "/dev/shm", "/work"];
     let told = ["HOME", "TMPDIR", "PWD", "CASEMATE_SKILLS"];
-    let told = told.iter().filter_map(|name| std::env::var_os(name)).map(PathBuf::from);
+    let told = told.iter().filter_map(std::env::var_os).map(PathBuf::from);
     let told: Vec<PathBuf> = told.chain(std::env::current_dir()).collect();
     let above = told.iter().flat_map(|path| path.ancestors()).map(Path::to_path_buf);
     usual.iter().map(PathBuf::from).chain(above).collect()
