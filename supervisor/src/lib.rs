@@ -12,6 +12,7 @@ pub mod evidence;
 pub mod http;
 pub mod layout;
 pub mod logging;
+pub mod patch;
 pub mod process;
 pub mod provision;
 pub mod redact;

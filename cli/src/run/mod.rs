@@ -85,8 +85,10 @@ async fn throw_away(job: Job) -> Result<u8, Failure> {
         tempfile::Builder::new().prefix("casemate-run-").tempdir().map_err(|error| {
             Failure::because(exit::CANNOT_CREATE, "cannot make a directory for the session", &error)
         })?;
-    let place = Place::at(directory.path().to_owned());
-    let config = Config::new(directory.path().to_owned(), supervisor::program()?);
+    // Inside, so that the allocator makes it with the mode that it wants.
+    let home = directory.path().join("home");
+    let place = Place::at(home.clone());
+    let config = Config::new(home, supervisor::program()?);
     let running = casemate_allocator::start(config)
         .await
         .map_err(|error| Failure::because(error.exit_code(), "cannot start", &error))?;

@@ -20,6 +20,7 @@ struct Change {
     file: String,
     added: usize,
     removed: usize,
+    binary: bool,
 }
 
 // === impl Patch ===
@@ -42,7 +43,11 @@ impl Patch {
             return "nothing changed in the worktree".into();
         }
         let lines = changes.iter().map(|change| {
-            format!("\n  {} +{} -{}", printable(&change.file), change.added, change.removed)
+            let file = printable(&change.file);
+            match change {
+                Change { binary: true, .. } => format!("\n  {file} binary"),
+                Change { added, removed, .. } => format!("\n  {file} +{added} -{removed}"),
+            }
         });
         let files = if changes.len() == 1 {
             "1 file changed:".into()
@@ -93,7 +98,11 @@ fn changes(patch: &[u8]) -> Vec<Change> {
             if let Some(names) = line.strip_prefix(b"diff --git ") {
                 let names = String::from_utf8_lossy(names);
                 let file = names.rsplit_once(" b/").map_or(&*names, |(_, file)| file).to_owned();
-                changes.push(Change { file, added: 0, removed: 0 });
+                changes.push(Change { file, added: 0, removed: 0, binary: false });
+            } else if line == b"GIT binary patch" {
+                if let Some(change) = changes.last_mut() {
+                    change.binary = true;
+                }
             } else if let Some(head) = line.strip_prefix(b"@@ -") {
                 hunk = lengths(&String::from_utf8_lossy(head));
             }
@@ -136,9 +145,16 @@ mod tests {
     #[test]
     fn files_are_counted_and_content_that_looks_like_a_head_is_not() {
         let patch = b"diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1,2 +1,3 @@\n a\n-b\n+diff --git a/y b/y\n+@@ -1 +1 @@\ndiff --git a/n b/n\nnew file mode 100644\n--- /dev/null\n+++ b/n\n@@ -0,0 +1 @@\n+hi\n\\ No newline at end of file\n";
-        let change = |file: &str, added, removed| Change { file: file.into(), added, removed };
+        let change = |file: &str, added, removed| Change {
+            file: file.into(),
+            added,
+            removed,
+            binary: false,
+        };
         assert_eq!(changes(patch), [change("x", 2, 1), change("n", 1, 0)]);
         assert_eq!(Patch(patch.to_vec()).summary(), "2 files changed:\n  x +2 -1\n  n +1 -0");
+        let binary = b"diff --git a/b b/b\nindex 1..2\nGIT binary patch\nliteral 1\n+x\n\n";
+        assert_eq!(Patch(binary.to_vec()).summary(), "1 file changed:\n  b binary");
         assert_eq!(Patch(Vec::new()).summary(), "nothing changed in the worktree");
     }
 

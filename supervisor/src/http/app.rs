@@ -24,10 +24,12 @@ use tokio::time::Instant;
 use super::auth::{Gate, Refusal};
 use super::metrics::{Metrics, add};
 use super::{socket, upgrade};
+use crate::patch::PatchError;
 use crate::process::reaper::Reaper;
 use crate::relay::driver::{FromClient, Order};
 use crate::relay::outbox::Outbox;
 use crate::relay::view::View;
+use crate::words::chain;
 
 type Answer = Response<Full<Bytes>>;
 
@@ -72,7 +74,7 @@ impl App {
         let wanted = match path.as_str() {
             "/healthz" | "/readyz" => None,
             "/acp" => Some(ATTACH),
-            "/v1/status" => Some(EITHER),
+            "/v1/status" | "/v1/patch" => Some(EITHER),
             "/metrics" | "/v1/quiesce" | "/v1/reopen" | "/v1/stop" => Some(CONTROL),
             _ => return text(StatusCode::NOT_FOUND, "no such endpoint"),
         };
@@ -89,6 +91,7 @@ impl App {
             "/readyz" => self.readyz().await,
             "/acp" => Some(self.attach(request)),
             "/v1/status" => self.status().await.map(|status| json(&status)),
+            "/v1/patch" => self.ask(Order::Patch).await.map(patch),
             "/metrics" => self.metrics().await,
             "/v1/quiesce" => self.ask(Order::Quiesce).await.map(|outcome| json(&outcome)),
             "/v1/reopen" => self.ask(Order::Reopen).await.map(|()| empty(StatusCode::NO_CONTENT)),
@@ -253,6 +256,18 @@ fn text(status: StatusCode, words: &str) -> Answer {
         .headers_mut()
         .insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     answer
+}
+
+fn patch(made: Result<Vec<u8>, PatchError>) -> Answer {
+    match made {
+        Ok(bytes) => {
+            let mut answer = Response::new(Full::from(bytes));
+            answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/x-patch"));
+            answer
+        }
+        Err(error @ PatchError::TooLong) => text(StatusCode::PAYLOAD_TOO_LARGE, &error.to_string()),
+        Err(error) => text(StatusCode::UNPROCESSABLE_ENTITY, &chain(&error)),
+    }
 }
 
 fn empty(status: StatusCode) -> Answer {

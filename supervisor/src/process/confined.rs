@@ -95,6 +95,20 @@ pub async fn run(
     job: Job,
     limit: Duration,
 ) -> Result<Output, RunError> {
+    run_up_to(session, wall, job, limit, MOST_OUTPUT).await
+}
+
+/// As [`run`], with a cap of its own: output that is longer than `most` bytes is cut somewhere behind them.
+///
+/// # Errors
+/// [`RunError`]; a command that ends with an error of its own is an [`Output`].
+pub async fn run_up_to(
+    session: &Session,
+    wall: &Wall,
+    job: Job,
+    limit: Duration,
+    most: usize,
+) -> Result<Output, RunError> {
     let name = job.program.to_string_lossy().into_owned();
     let argv = c_strings(std::iter::once(name).chain(job.args))?;
     let env = c_variables(&job.env)?;
@@ -114,8 +128,8 @@ pub async fn run(
         wall,
     )?;
     let end = session.reaper.end_of(pid);
-    let mut stdout = Capture::of(stdout.into())?;
-    let mut stderr = Capture::of(stderr.into())?;
+    let mut stdout = Capture::of(stdout.into(), most)?;
+    let mut stderr = Capture::of(stderr.into(), MOST_OUTPUT)?;
     let ended = tokio::time::timeout(limit, async {
         let mut end = std::pin::pin!(end);
         loop {
@@ -147,6 +161,7 @@ pub async fn run(
 /// A pipe's reading end and what it gave.
 struct Capture {
     pipe: pipe::Receiver,
+    most: usize,
     bytes: Vec<u8>,
     ended: bool,
 }
@@ -154,9 +169,9 @@ struct Capture {
 // === impl Capture ===
 
 impl Capture {
-    fn of(pipe: OwnedFd) -> Result<Self, RunError> {
+    fn of(pipe: OwnedFd, most: usize) -> Result<Self, RunError> {
         let pipe = pipe::Receiver::from_owned_fd(pipe).map_err(RunError::Descriptors)?;
-        Ok(Self { pipe, bytes: Vec::new(), ended: false })
+        Ok(Self { pipe, most, bytes: Vec::new(), ended: false })
     }
 
     /// Reads once; never completes after the end, so that it can be selected over.
@@ -164,7 +179,7 @@ impl Capture {
         if self.ended {
             return std::future::pending().await;
         }
-        if self.bytes.len() >= MOST_OUTPUT {
+        if self.bytes.len() > self.most {
             // Drained and dropped: a full pipe would stop the command.
             let mut dropped = [0; 8192];
             self.ended = matches!(self.pipe.read(&mut dropped).await, Ok(0) | Err(_));

@@ -18,6 +18,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::generation::Generation;
 use super::outbox::Outbox;
 use super::view::View;
+use crate::patch::PatchError;
 use crate::process::agent::Agent;
 use crate::process::lines::Line;
 use casemate_protocol::acp::server::Conn;
@@ -50,6 +51,8 @@ pub enum Order {
     Look(oneshot::Sender<View>),
     /// Refuse new prompts.
     Quiesce(oneshot::Sender<Quiesce>),
+    /// The session's work as a patch.
+    Patch(oneshot::Sender<Result<Vec<u8>, PatchError>>),
     /// Accept them again.
     Reopen(oneshot::Sender<()>),
     /// End the worker; clients are closed with the code and words.
@@ -122,6 +125,7 @@ async fn carry_out(generation: &mut Generation, order: Order) {
         // Whoever asked and has gone away needs no answer.
         Order::Look(answer) => drop(answer.send(generation.view())),
         Order::Quiesce(answer) => generation.quiesce(answer),
+        Order::Patch(answer) => generation.patch(answer),
         Order::Reopen(answer) => {
             generation.reopen();
             let _ = answer.send(());

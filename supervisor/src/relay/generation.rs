@@ -25,6 +25,7 @@ use super::saved;
 use super::view::View;
 use crate::evidence::Inspector;
 use crate::http::metrics::{Metrics, add};
+use crate::patch::PatchError;
 use crate::process::agent::{Agent, Recipe};
 use crate::process::confined::RunError;
 use crate::process::lines::Line;
@@ -301,6 +302,15 @@ impl Generation {
         let inspector = self.parts.inspector.clone();
         let (session, wall) = (Rc::clone(&self.parts.session), Rc::clone(&self.parts.wall));
         async move { inspector.look(&session, &wall).await }
+    }
+
+    /// Makes a patch of the work, without holding anything up.
+    pub fn patch(&self, answer: oneshot::Sender<Result<Vec<u8>, PatchError>>) {
+        let inspector = self.parts.inspector.clone();
+        let (session, wall) = (Rc::clone(&self.parts.session), Rc::clone(&self.parts.wall));
+        tokio::task::spawn_local(async move {
+            drop(answer.send(inspector.patch(&session, &wall).await));
+        });
     }
 
     /// Refuses new prompts if idle, and tells what the worktree holds.
