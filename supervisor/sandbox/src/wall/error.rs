@@ -3,8 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-/// Why a wall is not built. [`WallError::Kernel`] and [`WallError::NoLandlock`] are the machine's fault, the rest the
-/// policy's or the profile's.
+/// Why a wall is not built: the machine's fault ([`WallError::is_kernel`]), or the policy's or the profile's.
 #[derive(Debug, thiserror::Error)]
 pub enum WallError {
     /// Landlock is not there at all.
@@ -132,6 +131,16 @@ pub enum WallError {
         #[source]
         source: io::Error,
     },
+}
+
+// === impl WallError ===
+
+impl WallError {
+    /// The machine lacks what the policy requires; otherwise the policy or the profile is to be mended.
+    #[must_use]
+    pub fn is_kernel(&self) -> bool {
+        matches!(self, Self::NoLandlock { .. } | Self::Kernel { .. } | Self::Architecture(_))
+    }
 }
 
 fn rule(line: Option<usize>) -> String {

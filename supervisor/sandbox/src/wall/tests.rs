@@ -218,6 +218,7 @@ fn a_missing_path_is_skipped_unless_required() {
         missing.display()
     );
     assert_eq!(error.to_string(), expected);
+    assert!(!error.is_kernel());
     let rule =
         "[[path]]\npath = \"{skills}\"\naccess = [\"read\"]\nrequired = true\nreason = \"r\"\n";
     let error = Wall::build(&policy(rule), &places(&root)).unwrap_err();
@@ -245,6 +246,7 @@ fn a_kernel_below_the_policy_is_refused() {
         WallError::Kernel { required: 99, found } => assert_eq!(*found, landlock_abi().unwrap()),
         other => panic!("{other}"),
     }
+    assert!(error.is_kernel());
     assert!(error.to_string().contains("requires landlock abi 99"), "{error}");
 }
 
