@@ -1,98 +1,68 @@
 //! A new session's HOME: a copy of the template, and an identity for git where the template has none.
 //!
-//! Runs before any agent has ever run here, on directories that [`empty`] has emptied, so nobody can have planted a
-//! link below them.
+//! Runs before any agent has run here. All the same it goes through [`Dir`], so that nothing below an agent's directory
+//! can lead a write of ours elsewhere, whoever left it there.
 
-use std::fs::{self, File};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::fs;
+use std::io::Write as _;
 use std::path::Path;
+
+use casemate_sandbox::beneath::{BeneathError, Dir};
 
 /// What git needs to commit at all (git-config(1), user.name).
 const IDENTITY: &str = "[user]\n\tname = casemate agent\n\temail = agent@casemate.invalid\n";
+/// Where git looks for a user's configuration (git-config(1), FILES).
+const CONFIGURATION: [&str; 2] = [".gitconfig", ".config/git/config"];
+/// A configuration of git is not longer, in bytes.
+const LONGEST: u64 = 1024 * 1024;
 
 /// Removes what a half-made start left in a directory; the directory stays.
 ///
 /// # Errors
 /// Reading and removing. Links are removed, never followed.
-pub(super) fn empty(directory: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            fs::remove_dir_all(entry.path())?;
-        } else {
-            fs::remove_file(entry.path())?;
-        }
-    }
-    Ok(())
+pub(super) fn empty(directory: &Path) -> Result<(), BeneathError> {
+    let dir = Dir::open(directory)?;
+    let listed = fs::read_dir(directory).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let entries = listed.map_err(|source| BeneathError {
+        what: "list",
+        path: directory.to_owned(),
+        source,
+    })?;
+    entries.into_iter().try_for_each(|entry| dir.remove_tree(entry.file_name()))
 }
 
 /// Fills an empty HOME.
 ///
 /// # Errors
 /// Reading the template and writing the copy.
-pub(super) fn fill(home: &Path, template: Option<&Path>) -> io::Result<()> {
+pub(super) fn fill(home: &Path, template: Option<&Path>) -> Result<(), BeneathError> {
+    let dir = Dir::open(home)?;
     if let Some(template) = template {
-        copy(template, home)?;
+        dir.copy_tree_into(template, ".")?;
     }
-    let configured = [".gitconfig", ".config/git/config"]
-        .iter()
-        .any(|name| fs::read_to_string(home.join(name)).is_ok_and(|text| has_user(&text)));
-    if configured {
-        return Ok(());
-    }
-    let mut file = fs::OpenOptions::new()
-        .append(true)
-        .create(true)
-        .mode(0o644)
-        .custom_flags(nix::fcntl::OFlag::O_NOFOLLOW.bits())
-        .open(home.join(".gitconfig"))?;
-    file.write_all(IDENTITY.as_bytes())
-}
-
-fn has_user(config: &str) -> bool {
-    config.lines().any(|line| line.trim().to_ascii_lowercase().starts_with("[user]"))
-}
-
-/// Copies directories, regular files and links with their modes; nothing else belongs into a HOME.
-fn copy(from: &Path, to: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(from)? {
-        let entry = entry?;
-        let (source, target) = (entry.path(), to.join(entry.file_name()));
-        let kind = entry.file_type()?;
-        if kind.is_dir() {
-            fs::create_dir(&target)?;
-            copy(&source, &target)?;
-            set_mode(&source, &target)?;
-        } else if kind.is_file() {
-            copy_file(&source, &target)?;
-        } else if kind.is_symlink() {
-            std::os::unix::fs::symlink(fs::read_link(&source)?, &target)?;
-        } else {
-            tracing::warn!(path = %source.display(), "left out of HOME: not a file, directory or link");
+    for name in CONFIGURATION {
+        if dir.exists(name).unwrap_or(false) && has_user(&dir.read_file(name, LONGEST)?) {
+            return Ok(());
         }
     }
-    Ok(())
+    let written = dir.open_append(CONFIGURATION[0], 0o644)?.write_all(IDENTITY.as_bytes());
+    written.map_err(|source| BeneathError {
+        what: "write",
+        path: home.join(CONFIGURATION[0]),
+        source,
+    })
 }
 
-fn copy_file(source: &Path, target: &Path) -> io::Result<()> {
-    let mut reader = File::open(source)?;
-    let mode = reader.metadata()?.permissions().mode() & 0o777;
-    let mut writer =
-        fs::OpenOptions::new().write(true).create_new(true).mode(mode | 0o600).open(target)?;
-    io::copy(&mut reader, &mut writer)?;
-    Ok(())
-}
-
-fn set_mode(source: &Path, target: &Path) -> io::Result<()> {
-    let mode = fs::metadata(source)?.permissions().mode() & 0o777;
-    // The session has to be able to use its own HOME, also where the template is read-only.
-    fs::set_permissions(target, fs::Permissions::from_mode(mode | 0o700))
+fn has_user(config: &[u8]) -> bool {
+    String::from_utf8_lossy(config)
+        .lines()
+        .any(|line| line.trim().to_ascii_lowercase().starts_with("[user]"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
     fn the_template_is_copied_with_modes_and_its_identity_is_kept() {

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use casemate_protocol::worker::{Repository, StartError, WorkerConfig};
 use casemate_sandbox::Wall;
+use casemate_sandbox::beneath::BeneathError;
 
 pub use git::Resolved;
 pub use marker::Marker;
@@ -119,10 +120,10 @@ impl Provisioner<'_> {
         }
         report::progress("making the session's HOME");
         for tree in [&inside.home, &inside.work] {
-            home::empty(tree).map_err(|error| volume(tree, &error))?;
+            home::empty(tree).map_err(|error| volume(&error))?;
         }
         let template = self.layout.template.as_ref().map(|(_, inside)| inside.as_path());
-        home::fill(&inside.home, template).map_err(|error| volume(&inside.home, &error))?;
+        home::fill(&inside.home, template).map_err(|error| volume(&error))?;
         let base = self.make_worktree().await?;
         let marker = Marker {
             session: self.config.session.clone(),
@@ -177,7 +178,7 @@ impl Provisioner<'_> {
                 // Some servers refuse a partial clone outright instead of ignoring the wish.
                 Err(error) => tracing::warn!(%error, "no blobless clone; cloning whole"),
             }
-            home::empty(&git.work).map_err(|error| volume(&git.work, &error))?;
+            home::empty(&git.work).map_err(|error| volume(&error))?;
         }
         self.step(git.clone_remote(from, false), CLONE_LIMIT).await?;
         Ok(())
@@ -212,8 +213,6 @@ impl Provisioner<'_> {
     }
 }
 
-fn volume(path: &Path, error: &std::io::Error) -> StartError {
-    StartError::Volume {
-        message: format!("{}: {error}: check the volume's space and owner", path.display()),
-    }
+fn volume(error: &BeneathError) -> StartError {
+    StartError::Volume { message: chain(error) }
 }

@@ -81,6 +81,8 @@ pub struct Generation {
     evidence: Rc<RefCell<Option<Evidence>>>,
     started: Instant,
     over: Option<u8>,
+    /// Set by an ordered stop: what every client is closed with, whatever the role says of the agent's end.
+    farewell: Option<(u16, String)>,
 }
 
 // === impl Generation ===
@@ -100,6 +102,7 @@ impl Generation {
             evidence: Rc::default(),
             started: Instant::now(),
             over: None,
+            farewell: None,
         }
     }
 
@@ -229,6 +232,7 @@ impl Generation {
             Action::Close(conn, code, words) => {
                 // Out of the table at once: a superseded client is no attachment any more. The role knows.
                 if let Some(outbox) = self.clients.remove(&conn) {
+                    let (code, words) = self.farewell.clone().unwrap_or((code, words));
                     self.close_one(outbox, code, words);
                 }
             }
@@ -395,6 +399,7 @@ impl Generation {
         tracing::info!(words, "stopping");
         self.terminate().await;
         self.parts.session.end().await;
+        self.farewell = Some((code, words.to_owned()));
         self.conclude(words, exit::OK, code);
     }
 

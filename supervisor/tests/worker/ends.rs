@@ -1,0 +1,148 @@
+//! Every way in which a worker ends, and that nothing is left of it.
+
+use std::fs;
+use std::time::Duration;
+
+use casemate_protocol::tier::Tier;
+use casemate_protocol::token::Audience;
+use nix::sys::signal::Signal;
+
+use crate::client::{Client, Closed};
+use crate::harness::{ALL, Slot, Who, eventually, lives};
+
+fn attached(slot: &Slot) -> (crate::harness::Worker, Client, String) {
+    let (worker, address) = slot.serve();
+    let mut client = Client::attach(address, &slot.token(Audience::Attach)).unwrap();
+    client.initialize();
+    let session = client.new_session();
+    (worker, client, session)
+}
+
+/// Reads up to the close.
+fn close_of(client: &mut Client) -> (Vec<serde_json::Value>, Closed) {
+    let mut before = Vec::new();
+    loop {
+        match client.receive() {
+            Ok(message) => before.push(message),
+            Err(closed) => return (before, closed),
+        }
+    }
+}
+
+#[test]
+fn the_agents_exit_code_or_signal_is_the_workers_and_the_turn_is_answered() {
+    for (tier, prompt, code, cause) in [
+        (Tier::Domain, "!exit 3", 3, "exit code 3"),
+        (Tier::Namespace, "!exit 0", 0, "exit code 0"),
+        (Tier::Domain, "!die ABRT", 134, "signal 6"),
+        (Tier::Namespace, "!die KILL", 137, "signal 9"),
+    ] {
+        let slot = Slot::new(tier, Who::User);
+        let (mut worker, mut client, session) = attached(&slot);
+        let id = client.prompt(&session, prompt);
+        let (messages, closed) = close_of(&mut client);
+        let answer = messages.iter().find(|message| message["id"] == id).expect("an answer");
+        let words = answer["error"]["message"].as_str().unwrap_or_default().to_owned()
+            + &answer["error"]["data"].to_string();
+        assert!(words.contains(cause), "{answer}");
+        assert!(matches!(closed, Closed::With(4003, _)), "{closed:?}");
+        assert_eq!(worker.wait().code(), Some(code), "{tier} {prompt}");
+    }
+}
+
+#[test]
+fn an_agent_that_exits_at_once_is_reported_with_its_code_and_its_last_words() {
+    let mut slot = Slot::new(Tier::Namespace, Who::User);
+    let script = "echo starting; echo no key given >&2; exit 7";
+    slot.config.agent.argv = ["/bin/sh", "-c", script].map(str::to_owned).to_vec();
+    let (mut worker, address) = slot.serve();
+    let mut client = Client::attach(address, &slot.token(Audience::Attach)).unwrap();
+    let params = serde_json::json!({"protocolVersion": 1, "clientCapabilities": {}});
+    let id = client.request("initialize", params);
+    let (messages, closed) = close_of(&mut client);
+    let answer = messages.iter().find(|message| message["id"] == id).expect("an answer");
+    let text = answer.to_string();
+    assert!(text.contains("exit code 7") && text.contains("no key given"), "{text}");
+    assert!(matches!(closed, Closed::With(4003, _)), "{closed:?}");
+    assert_eq!(worker.wait().code(), Some(7));
+}
+
+#[test]
+fn an_agent_that_closes_its_output_and_lives_on_is_ended() {
+    let mut slot = Slot::new(Tier::Domain, Who::User);
+    let script = "exec >&-; sleep 600";
+    slot.config.agent.argv = ["/bin/sh", "-c", script].map(str::to_owned).to_vec();
+    let (mut worker, address) = slot.serve();
+    let mut client = Client::attach(address, &slot.token(Audience::Attach)).unwrap();
+    client.request("initialize", serde_json::json!({"protocolVersion": 1}));
+    let (messages, closed) = close_of(&mut client);
+    let text = format!("{messages:?} {closed:?}");
+    assert!(text.contains("closed its output but did not exit"), "{text}");
+    assert_eq!(worker.wait().code(), Some(70));
+}
+
+#[test]
+fn a_process_that_the_agent_left_behind_does_not_hold_the_end_up() {
+    let slot = Slot::new(Tier::Domain, Who::User);
+    let (mut worker, mut client, session) = attached(&slot);
+    let id = client.prompt(&session, "!sh setsid sleep 600 </dev/null >/dev/null 2>&1 & exit 0");
+    client.answer(id);
+    let left: Vec<i32> = worker.descendants();
+    client.prompt(&session, "!exit 5");
+    close_of(&mut client);
+    assert_eq!(worker.wait().code(), Some(5));
+    eventually("the daemon is gone too", || !left.iter().any(|pid| lives(*pid)));
+}
+
+#[test]
+fn term_ends_everything_with_code_0_also_an_agent_that_ignores_it() {
+    for (tier, who) in ALL {
+        let mut slot = Slot::new(tier, who);
+        slot.config.grace = 1;
+        let (mut worker, mut client, session) = attached(&slot);
+        let script = "trap '' TERM HUP; setsid sh -c 'trap \"\" TERM; sleep 600' & sleep 600";
+        client.prompt(&session, &format!("!sh {script}"));
+        eventually("it runs", || worker.descendants().len() >= 4);
+        let processes = worker.descendants();
+        worker.signal(Signal::SIGTERM);
+        let (_, closed) = close_of(&mut client);
+        assert!(matches!(closed, Closed::With(1001, _)), "{closed:?}");
+        assert_eq!(worker.wait().code(), Some(0), "{tier} {who:?}\n{}", worker.log());
+        eventually("nothing is left", || !processes.iter().any(|pid| lives(*pid)));
+    }
+}
+
+#[test]
+fn killing_the_launcher_leaves_no_process_and_frees_the_slot() {
+    for (tier, who) in ALL {
+        let mut slot = Slot::new(tier, who);
+        let (mut worker, mut client, session) = attached(&slot);
+        client.prompt(&session, "!sh setsid sleep 600 & sleep 600");
+        eventually("it runs", || worker.descendants().len() >= 4);
+        let processes = worker.descendants();
+        worker.signal(Signal::SIGKILL);
+        worker.wait();
+        eventually(&format!("{tier} {who:?}: nothing is left"), || {
+            !processes.iter().any(|pid| lives(*pid))
+        });
+        slot.config.generation = slot.config.generation.next();
+        slot.serve().0.stop();
+    }
+}
+
+#[test]
+fn noise_and_orphans_and_forwarded_signals() {
+    let slot = Slot::new(Tier::Domain, Who::User);
+    let (worker, mut client, session) = attached(&slot);
+    assert_eq!(client.turn(&session, "!garbage").0, "end_turn");
+    // A double fork: the orphan is the worker's to reap, and no zombie stays.
+    client.shell(&session, "sh -c 'sh -c \"sleep 0.1\" & exit 0'");
+    eventually("no zombie", || {
+        worker.descendants().iter().all(|pid| {
+            fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+        })
+    });
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(client.turn(&session, "still here").1, "echo: still here");
+    worker.stop();
+}

@@ -1,0 +1,14 @@
+//! The worker as a program: started, spoken with, stopped and killed, in both tiers and for whoever may start one.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test ends at the first thing that is not as it should be"
+)]
+
+mod bad_input;
+mod client;
+mod door;
+mod ends;
+mod git;
+mod harness;
+mod turns;
+mod walls;

@@ -1,0 +1,78 @@
+//! From the agent's own shell: the supervisor, its state and other slots are out of reach.
+
+use std::fs;
+
+use casemate_protocol::tier::Tier;
+use casemate_protocol::token::Audience;
+
+use crate::client::Client;
+use crate::harness::{ALL, Slot, lives};
+
+#[test]
+fn the_agent_can_neither_read_nor_signal_nor_limit_the_supervisor() {
+    for (tier, who) in ALL {
+        let slot = Slot::new(tier, who);
+        let neighbour = slot.root.path().join("slots/neighbour/secret");
+        fs::create_dir_all(neighbour.parent().unwrap()).unwrap();
+        fs::write(&neighbour, "sentinel").unwrap();
+        let (worker, address) = slot.serve();
+        let mut client = Client::attach(address, &slot.token(Audience::Attach)).unwrap();
+        client.initialize();
+        let session = client.new_session();
+        let pids: Vec<i32> = if tier == Tier::Namespace {
+            vec![1]
+        } else {
+            std::iter::once(worker.pid().as_raw()).chain(worker.descendants()).collect()
+        };
+        let agent = match slot.status(address).agent {
+            casemate_protocol::worker::AgentState::Running { pid } => pid,
+            other => panic!("{other:?}"),
+        };
+        let supervisor: Vec<i32> = pids.into_iter().filter(|pid| *pid != agent).collect();
+        for pid in &supervisor {
+            let tried = client.shell(
+                &session,
+                &format!(
+                    "kill -9 {pid} && echo KILLED; prlimit --pid {pid} --cpu=1 && echo LIMITED; \
+                     cat /proc/{pid}/environ /proc/{pid}/maps && echo READ; ls /proc/{pid}/fd && echo LISTED; true"
+                ),
+            );
+            for word in ["KILLED", "LIMITED", "READ", "LISTED"] {
+                assert!(!tried.contains(word), "{tier} {who:?} pid {pid}: {tried}");
+            }
+        }
+        let places = format!(
+            "cat {neighbour}; ls {slots}; ls {state} /casemate/state; cat {lock}; echo x > {neighbour}; true",
+            neighbour = neighbour.display(),
+            slots = slot.root.path().join("slots").display(),
+            state = slot.config.volume.join("state").display(),
+            lock = slot.config.volume.join("run/lock").display(),
+        );
+        let tried = client.shell(&session, &places);
+        for word in ["sentinel", "neighbour\n", "provisioned.json", "saved.json"] {
+            assert!(!tried.contains(word), "{tier} {who:?}: {tried}");
+        }
+        assert_eq!(fs::read_to_string(&neighbour).unwrap(), "sentinel");
+        assert!(lives(worker.pid().as_raw()));
+        worker.stop();
+    }
+}
+
+#[test]
+fn a_descriptor_of_the_supervisor_reaches_no_agent() {
+    for (tier, who) in ALL {
+        let slot = Slot::new(tier, who);
+        let (worker, address) = slot.serve();
+        let mut client = Client::attach(address, &slot.token(Audience::Attach)).unwrap();
+        client.initialize();
+        let session = client.new_session();
+        let open = client.shell(&session, "ls -l /proc/$PPID/fd");
+        let open: Vec<&str> = open.lines().filter(|line| line.contains("->")).collect();
+        assert!(open.len() >= 3, "{open:?}");
+        assert!(
+            !open.iter().any(|line| line.contains("lock") || line.contains("socket")),
+            "{open:?}"
+        );
+        worker.stop();
+    }
+}
