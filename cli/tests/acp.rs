@@ -1,6 +1,7 @@
 //! `casemate acp` as its host sees it, against an allocator and workers of the test's own.
 
 mod fake;
+mod host;
 
 use std::time::{Duration, Instant};
 

@@ -1,0 +1,235 @@
+//! The real programs together: `casemate`, `casemate-supervisor`, the scripted agent.
+
+mod host;
+mod house;
+
+use std::time::{Duration, Instant};
+
+use host::Host;
+use house::House;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+
+/// Says something and gives what the agent said, and how the turn ended.
+fn turn(host: &mut Host, session: &str, text: &str) -> (String, Value) {
+    let prompt = json!([{"type": "text", "text": text}]);
+    let id = host.ask("session/prompt", json!({"sessionId": session, "prompt": prompt}));
+    let mut lines = host.until(id);
+    let end = lines.pop().unwrap_or_default();
+    let words = lines
+        .iter()
+        .inspect(|line| assert_eq!(line["params"]["sessionId"], session, "{line}"))
+        .filter_map(|line| line["params"]["update"]["content"]["text"].as_str())
+        .collect();
+    (words, end)
+}
+
+fn ends_well(host: &mut Host, session: &str, text: &str) -> String {
+    let (words, end) = turn(host, session, text);
+    assert_eq!(end["result"]["stopReason"], "end_turn", "{end}");
+    words
+}
+
+fn load(host: &mut Host, session: &str) -> Vec<Value> {
+    host.answer("initialize", json!({"protocolVersion": 1}));
+    let id = host.ask("session/load", json!({"sessionId": session, "cwd": "/", "mcpServers": []}));
+    host.until(id)
+}
+
+#[test]
+fn a_conversation_goes_on_in_another_process_and_after_its_worker_was_killed() {
+    let house = House::new();
+    let mut first = house.acp(&[]);
+    let session = first.open();
+    assert!(
+        ends_well(&mut first, &session, "!sh pwd; cat a.txt; echo kept > kept.txt")
+            .contains("hello")
+    );
+    first.hang_up();
+    assert!(first.end().success());
+
+    let mut second = house.acp(&[]);
+    let replay = load(&mut second, &session);
+    assert!(replay.last().unwrap().get("result").is_some(), "{replay:?}");
+    assert!(replay.iter().any(|line| line.to_string().contains("hello")), "history: {replay:?}");
+    assert!(ends_well(&mut second, &session, "!sh cat kept.txt").contains("kept"));
+
+    house.kill_worker(&session);
+    // The same bridge goes on by itself, with its conversation.
+    let started = Instant::now();
+    let words = loop {
+        let (words, end) = turn(&mut second, &session, "!sh cat kept.txt");
+        if end.get("result").is_some() {
+            break words;
+        }
+        // The death may be noticed by this very prompt: at most one is lost, and says so.
+        assert_eq!(end["error"]["code"], -32050, "{end}");
+        assert!(started.elapsed() < Duration::from_secs(20), "{end}");
+    };
+    assert!(words.contains("kept") && !words.contains("context reset"), "{words}");
+    second.hang_up();
+    second.end();
+
+    house.kill_worker(&session);
+    let mut third = house.acp(&[]);
+    let replay = load(&mut third, &session);
+    assert!(replay.last().unwrap().get("result").is_some(), "{replay:?}");
+    assert!(ends_well(&mut third, &session, "!sh cat kept.txt").contains("kept"));
+}
+
+#[test]
+fn two_sessions_of_one_process_are_two_worktrees() {
+    let house = House::new();
+    let mut host = house.acp(&[]);
+    let one = host.open();
+    let answer = host.answer("session/new", json!({"cwd": "/", "mcpServers": []}));
+    let two = answer["result"]["sessionId"].as_str().unwrap().to_owned();
+    ends_well(&mut host, &one, "!sh echo one > mine");
+    ends_well(&mut host, &two, "!sh echo two > mine");
+    assert!(ends_well(&mut host, &one, "!sh cat mine").contains("one"));
+    assert!(ends_well(&mut host, &two, "!sh cat mine").contains("two"));
+    let list = house.json(&["sessions", "--json"]);
+    assert_eq!(list["sessions"].as_array().unwrap().len(), 2, "{list}");
+}
+
+#[test]
+fn a_key_leads_to_its_session_and_close_stops_the_worker() {
+    let house = House::new();
+    let mut first = house.acp(&["--key", "thread-1"]);
+    let session = first.open();
+    ends_well(&mut first, &session, "!sh echo kept > kept.txt");
+    let answer = first.answer("session/close", json!({"sessionId": session}));
+    assert!(answer.get("result").is_some(), "{answer}");
+    let view = house.json(&["sessions", "show", &session, "--json"]);
+    assert_eq!((&view["phase"], &view["worker"]), (&json!("asleep"), &Value::Null), "{view}");
+    let mut second = house.acp(&["--key", "thread-1"]);
+    assert_eq!(second.open(), session);
+    assert!(ends_well(&mut second, &session, "!sh cat kept.txt").contains("kept"));
+}
+
+#[test]
+fn a_confined_agent_cannot_use_the_host() {
+    let house = House::new();
+    let mut host = house.acp(&[]);
+    let session = host.open();
+    for ask in [
+        r#"!ask fs/read_text_file {"sessionId":"$SESSION","path":"/etc/passwd"}"#,
+        r#"!ask terminal/create {"sessionId":"$SESSION","command":"id"}"#,
+    ] {
+        let words = ends_well(&mut host, &session, ask);
+        assert!(words.contains("-32601"), "{words}");
+    }
+    // What may be asked is asked.
+    let prompt = json!([{"type": "text", "text": "!perm"}]);
+    let id = host.ask("session/prompt", json!({"sessionId": session, "prompt": prompt}));
+    let asked = host.line();
+    assert_eq!(asked["method"], "session/request_permission");
+    assert_eq!(asked["params"]["sessionId"], session.as_str());
+    let option = &asked["params"]["options"][0]["optionId"];
+    let outcome = json!({"outcome": {"outcome": "selected", "optionId": option}});
+    host.send(&json!({"jsonrpc": "2.0", "id": asked["id"], "result": outcome}).to_string());
+    let lines = host.until(id);
+    assert!(lines.iter().any(|line| line.to_string().contains("selected")), "{lines:?}");
+}
+
+#[test]
+fn two_that_start_at_once_start_one_allocator() {
+    let house = House::new();
+    let mut hosts: Vec<Host> = (0..4).map(|_| house.acp(&[])).collect();
+    for host in &mut hosts {
+        let answer = host.answer("initialize", json!({"protocolVersion": 1}));
+        assert!(answer.get("result").is_some(), "{answer}");
+    }
+    assert_eq!(house.allocators().len(), 1);
+}
+
+#[test]
+fn sessions_outlive_a_killed_allocator() {
+    let house = House::new();
+    let mut host = house.acp(&[]);
+    let session = host.open();
+    ends_well(&mut host, &session, "!sh echo kept > kept.txt");
+    let worker = house.json(&["sessions", "show", &session, "--json"])["worker"]["pid"].clone();
+    for pid in house.allocators() {
+        kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+    }
+    // The data's way does not lead through it.
+    assert!(ends_well(&mut host, &session, "!sh cat kept.txt").contains("kept"));
+    let view = house.json(&["sessions", "show", &session, "--json"]);
+    assert_eq!(view["worker"]["pid"], worker, "the worker is found again");
+    let answer = host.answer("session/new", json!({"cwd": "/", "mcpServers": []}));
+    assert!(answer.get("result").is_some(), "{answer}");
+}
+
+#[test]
+fn trouble_has_a_name_and_a_way_out() {
+    let house = House::new();
+    let (programs, scripted) = House::agent();
+    let remote = ["--program", &programs, "--repo", "http://127.0.0.1:9/x.git"];
+    for (options, agent, word) in [
+        (&[][..], "no-such-agent", "no-such-agent"),
+        (&["--profile", "no-such-profile"], "x", "no-such-profile"),
+        (&remote, &scripted, "127.0.0.1:9"),
+        (&[], "/bin/true", "the agent ended"),
+    ] {
+        let mut host = Host::start(house.home(), options, &[agent]);
+        let mut answer = host.answer("initialize", json!({"protocolVersion": 1}));
+        if answer.get("result").is_some() {
+            answer = host.answer("session/new", json!({"cwd": "/", "mcpServers": []}));
+        }
+        let message = answer["error"]["message"].as_str().unwrap_or_else(|| panic!("{answer}"));
+        assert!(message.contains(word), "{message}");
+        host.hang_up();
+        assert!(host.end().success());
+    }
+    let list = house.json(&["sessions", "--json"]);
+    let left: Vec<&Value> = list["sessions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|view| view["phase"] != "ended")
+        .collect();
+    assert!(left.is_empty(), "no half-made session stays: {left:?}");
+}
+
+#[test]
+fn a_throw_away_session_leaves_its_patch_and_nothing_else() {
+    let house = House::new();
+    let patch = house.file("work.patch");
+    let run = house.run(&[
+        "--prompt",
+        "!sh echo more >> a.txt; printf '\\000' > b.bin",
+        "--patch",
+        &patch,
+    ]);
+    assert!(run.status.success(), "{run:?}");
+    let told = String::from_utf8_lossy(&run.stderr).into_owned();
+    assert!(told.contains("a.txt +1 -0") && told.contains("b.bin binary"), "{told}");
+    house.applies(&patch);
+    assert_eq!(house.left_over(), Vec::<String>::new());
+}
+
+#[test]
+fn a_throw_away_session_that_is_interrupted_leaves_nothing() {
+    for (signal, code) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143)] {
+        let house = House::new();
+        let mut run = house.start_run(&["--prompt", "!sh echo begun; sleep 60"]);
+        house::wait_for_line(&mut run, "begun");
+        kill(Pid::from_raw(i32::try_from(run.id()).unwrap()), signal).unwrap();
+        assert_eq!(run.wait().unwrap().code(), Some(code));
+        assert_eq!(house.left_over(), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_throw_away_session_says_by_its_exit_code_what_was_wrong() {
+    let house = House::new();
+    let code = |run: std::process::Output| run.status.code().unwrap();
+    assert_eq!(code(house.run_agent(&["--prompt", "x"], &["no-such-agent"])), 127);
+    assert_eq!(code(house.run_agent(&["--repo", "/no/such/place"], &["/bin/cat"])), 66);
+    assert_eq!(code(house.run_agent(&["--patch", "/no/such/place/p"], &["/bin/cat"])), 73);
+    assert_eq!(code(house.run_agent(&["--prompt", "x"], &["/bin/true"])), 1);
+    assert_eq!(code(house.run(&["--no-such-option"])), 64);
+    assert_eq!(house.left_over(), Vec::<String>::new());
+}
