@@ -9,7 +9,7 @@ use casemate_protocol::api::{ApiError, ErrorKind, Intent};
 use casemate_protocol::policy::Policy;
 use casemate_protocol::tier::Tier;
 use casemate_protocol::token::PublicKey;
-use casemate_protocol::worker::{AgentCommand, Repository, WorkerConfig};
+use casemate_protocol::worker::{AgentCommand, Repository, StartError, WorkerConfig};
 use serde::{Deserialize, Serialize};
 
 use crate::home::Home;
@@ -110,7 +110,7 @@ pub(crate) fn make(intent: &Intent, home: &Home, tier: Tier) -> Result<(Plan, Te
         home_template,
         skills,
         programs: grants,
-        policy: policy_text(&profile.policy)?,
+        policy: policy_text(&profile.policy, limits.casemate)?,
         argv: std::iter::once(program).chain(intent.agent.iter().skip(1).cloned()).collect(),
         pass: profile.env,
         connect,
@@ -157,7 +157,7 @@ fn grantable(path: &Path, limits: Limits<'_>) -> Result<(), ApiError> {
 }
 
 /// A policy's text, checked.
-fn policy_text(name: &str) -> Result<String, ApiError> {
+fn policy_text(name: &str, casemate: &Path) -> Result<String, ApiError> {
     let (text, place) = if name == "developer" {
         (casemate_protocol::policy::DEVELOPER.to_owned(), "the built-in policy".to_owned())
     } else if name.starts_with('/') {
@@ -171,9 +171,34 @@ fn policy_text(name: &str) -> Result<String, ApiError> {
         );
         return Err(refuse(ErrorKind::NotFound, message));
     };
-    Policy::parse(&text)
-        .map_err(|error| refuse(ErrorKind::Invalid, format!("{place}: {error}")))?;
+    // With the worker's own words for it, which decide the exit code: a worker would have refused the file as well.
+    let wrong = |message: String| {
+        let message = format!("{place}: {message}");
+        let start = Some(StartError::Policy { message: message.clone() });
+        ApiError { start, ..refuse(ErrorKind::Invalid, message) }
+    };
+    let policy = Policy::parse(&text).map_err(|error| wrong(error.to_string()))?;
+    closed(&policy, casemate).map_err(wrong)?;
     Ok(text)
+}
+
+/// Refuses a rule that would grant casemate's home, where the keys and every session lie. A worker of tier `domain`
+/// knows its own slot alone, and in tier `namespace` such a rule would be silently empty.
+fn closed(policy: &Policy, casemate: &Path) -> Result<(), String> {
+    for rule in policy.paths.iter().filter(|rule| rule.path.place.is_none()) {
+        let named = Path::new(&rule.path.rest);
+        // What does not exist yet is taken as it is written.
+        let path = named.canonicalize().unwrap_or_else(|_| named.to_owned());
+        if path.starts_with(casemate) || casemate.starts_with(&path) {
+            return Err(format!(
+                "line {}: path {} would grant the keys and sessions in {}; name a narrower path or move casemate's home",
+                rule.line,
+                named.display(),
+                casemate.display()
+            ));
+        }
+    }
+    Ok(())
 }
 
 impl Plan {
