@@ -8,7 +8,9 @@ mod patch;
 mod permission;
 mod screen;
 
+use std::fs::Permissions;
 use std::io::IsTerminal as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use casemate_allocator::{Config, Running, Shutdown};
@@ -81,8 +83,12 @@ async fn throw_away(job: Job) -> Result<u8, Failure> {
     let mut interrupt = signal(SignalKind::interrupt()).map_err(unheard)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(unheard)?;
     let mut hangup = signal(SignalKind::hangup()).map_err(unheard)?;
-    let directory =
-        tempfile::Builder::new().prefix("casemate-run-").tempdir().map_err(|error| {
+    // Private whatever the umask: it holds the allocator's keys.
+    let directory = tempfile::Builder::new()
+        .prefix("casemate-run-")
+        .permissions(Permissions::from_mode(0o700))
+        .tempdir()
+        .map_err(|error| {
             Failure::because(exit::CANNOT_CREATE, "cannot make a directory for the session", &error)
         })?;
     // Inside, so that the allocator makes it with the mode that it wants.
