@@ -10,7 +10,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use casemate_protocol::api::{Endpoint, SessionView};
+use casemate_protocol::api::{Endpoint, Phase, SessionView};
 use nix::sys::signal::Signal;
 
 use crate::processes;
@@ -44,7 +44,7 @@ pub fn git(directory: &Path, arguments: &[&str]) -> String {
     let output = Command::new("git")
         .args(arguments)
         .current_dir(directory)
-        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .env("GIT_CONFIG_GLOBAL", concat!(env!("CARGO_MANIFEST_DIR"), "/gitconfig"))
         .env("GIT_CONFIG_SYSTEM", "/dev/null")
         .envs([("GIT_AUTHOR_NAME", "suite"), ("GIT_AUTHOR_EMAIL", "suite@localhost")])
         .envs([("GIT_COMMITTER_NAME", "suite"), ("GIT_COMMITTER_EMAIL", "suite@localhost")])
@@ -133,6 +133,34 @@ impl Place {
         all
     }
 
+    /// The scripted agent, alone in a directory of its own, so that granting the directory grants nothing else.
+    ///
+    /// # Panics
+    /// Where it was not built or cannot be copied.
+    #[must_use]
+    pub fn scripted_agent(&self) -> PathBuf {
+        let directory = self.path().join("agent");
+        let copy = directory.join("casemate-scripted-agent");
+        if !copy.exists() {
+            std::fs::create_dir_all(&directory).expect("the place is ours");
+            std::fs::copy(program("casemate-scripted-agent"), &copy).expect("the place is ours");
+        }
+        copy
+    }
+
+    /// `casemate acp` with these options and the scripted agent, here.
+    ///
+    /// # Panics
+    /// Where the agent was not built.
+    #[must_use]
+    pub fn bridge(&self, options: &[&str]) -> Command {
+        let agent = self.scripted_agent();
+        let directory = agent.parent().expect("it lies in a directory").to_owned();
+        let mut command = self.casemate(&["acp"]);
+        command.args(options).arg("--program").arg(directory).arg("--").arg(agent);
+        command
+    }
+
     /// `casemate` with these arguments, here.
     #[must_use]
     pub fn casemate<S: AsRef<std::ffi::OsStr>>(&self, arguments: &[S]) -> Command {
@@ -208,6 +236,14 @@ impl Place {
         let list: casemate_protocol::api::SessionList =
             serde_json::from_str(&body[start..=end]).ok()?;
         Some(list.sessions)
+    }
+
+    /// The sessions that are not over: an agent's introduction leaves a record of a session that was never used.
+    #[must_use]
+    pub fn living(&self) -> Option<Vec<SessionView>> {
+        let mut sessions = self.sessions()?;
+        sessions.retain(|session| session.phase != Phase::Ended);
+        Some(sessions)
     }
 
     /// The slots' directories.
