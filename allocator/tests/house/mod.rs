@@ -17,7 +17,7 @@ use casemate_protocol::key::Key;
 use serde::de::DeserializeOwned;
 
 /// The directory that holds this build's programs.
-fn programs() -> PathBuf {
+pub fn programs() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     test.parent().unwrap().parent().unwrap().to_owned()
 }
@@ -39,6 +39,7 @@ pub struct House {
     supervisor: PathBuf,
     up: Option<Child>,
     endpoint: Option<Endpoint>,
+    tier: Option<&'static str>,
 }
 
 impl House {
@@ -46,11 +47,18 @@ impl House {
         let dir = tempfile::Builder::new().prefix("casemate-test-").tempdir_in("/var/tmp").unwrap();
         std::fs::create_dir_all(dir.path().join("home/profiles")).unwrap();
         chmod(&dir.path().join("home"), 0o700);
-        Self { dir, supervisor, up: None, endpoint: None }
+        Self { dir, supervisor, up: None, endpoint: None, tier: None }
     }
 
     pub fn started(supervisor: PathBuf) -> Self {
         let mut house = Self::new(supervisor);
+        house.up();
+        house
+    }
+
+    pub fn in_tier(supervisor: PathBuf, tier: &'static str) -> Self {
+        let mut house = Self::new(supervisor);
+        house.tier = Some(tier);
         house.up();
         house
     }
@@ -72,6 +80,7 @@ impl House {
             .open(self.dir.path().join("up.log"))
             .unwrap();
         command.stdin(Stdio::null()).stderr(log);
+        command.args(self.tier.map(|tier| format!("--tier={tier}")));
         command
     }
 
