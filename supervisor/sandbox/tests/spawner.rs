@@ -87,6 +87,7 @@ fn clean_state() {
 
 fn descriptors() {
     // One inheritable descriptor from before the spawner's fork, one from after.
+    let _fill: Vec<_> = (0..8).map(|_| fs::File::open("/dev/null").unwrap()).collect();
     let before = fs::File::open("/etc/passwd").unwrap();
     inheritable(&before);
     let s = Session::new();
@@ -318,6 +319,8 @@ fn killed_supervisor() {
 fn lock_is_ours() {
     let dir = temp_dir();
     let path = dir.path().join("lock");
+    // The first free numbers are reused by the spawner for its own: the lock gets a later one.
+    let _fill: Vec<_> = (0..8).map(|_| fs::File::open("/dev/null").unwrap()).collect();
     let held = casemate_sandbox::lock::hold(&path).unwrap();
     let s = Session::new();
     let (agent, _daemon) = with_daemon(&s.session);
