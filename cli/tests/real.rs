@@ -34,7 +34,9 @@ fn ends_well(host: &mut Host, session: &str, text: &str) -> String {
 fn load(host: &mut Host, session: &str) -> Vec<Value> {
     host.answer("initialize", json!({"protocolVersion": 1}));
     let id = host.ask("session/load", json!({"sessionId": session, "cwd": "/", "mcpServers": []}));
-    host.until(id)
+    let lines = host.until(id);
+    assert!(lines.iter().all(|line| line.get("error").is_none()), "{lines:?}");
+    lines
 }
 
 #[test]
@@ -106,6 +108,37 @@ fn a_key_leads_to_its_session_and_close_stops_the_worker() {
     let mut second = house.acp(&["--key", "thread-1"]);
     assert_eq!(second.open(), session);
     assert!(ends_well(&mut second, &session, "!sh cat kept.txt").contains("kept"));
+}
+
+#[test]
+fn a_newer_client_takes_over_and_the_older_one_stays_away_until_it_loads() {
+    let house = House::new();
+    let mut older = house.acp(&["--key", "thread-1"]);
+    let session = older.open();
+    ends_well(&mut older, &session, "!sh true");
+    let mut newer = house.acp(&["--key", "thread-1"]);
+    load(&mut newer, &session);
+    let (_, end) = turn(&mut older, &session, "!sh echo older > who");
+    assert_eq!(end["error"]["code"], -32050, "{end}");
+    assert!(end["error"]["message"].as_str().unwrap().contains("over"), "{end}");
+    assert!(ends_well(&mut newer, &session, "!sh cat who").contains("[exit 1]"));
+    load(&mut older, &session);
+    ends_well(&mut older, &session, "!sh true");
+}
+
+#[test]
+fn a_stopped_session_wakes_with_the_next_prompt() {
+    let house = House::new();
+    let mut host = house.acp(&[]);
+    let session = host.open();
+    ends_well(&mut host, &session, "!sh echo kept > kept.txt");
+    house.json(&["sessions", "stop", &session, "--json"]);
+    let prompt = json!([{"type": "text", "text": "!sh cat kept.txt"}]);
+    let id = host.ask("session/prompt", json!({"sessionId": session, "prompt": prompt}));
+    let told: String = host.until(id).iter().map(Value::to_string).collect();
+    assert!(told.contains("kept") && told.contains("end_turn"), "{told}");
+    assert!(told.contains("waking the session") && told.contains("is awake"), "{told}");
+    assert!(!told.contains("context reset"), "{told}");
 }
 
 #[test]

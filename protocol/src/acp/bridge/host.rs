@@ -323,6 +323,8 @@ impl Bridge {
         let waiting = Waiting { kind, id: id.to_owned(), line };
         let Some(session) = self.sessions.get_mut(&index) else { return };
         session.claimed |= matches!(kind, Kind::New | Kind::Load);
+        // The host knows its id already.
+        session.used |= kind == Kind::Load;
         match session.state {
             State::Ready(_) => self.forward(index, waiting, out),
             State::Attaching(_) | State::Preparing(..) => session.waiting.push_back(waiting),

@@ -303,6 +303,20 @@ fn each_session_new_is_a_session_of_its_own() {
 }
 
 #[test]
+fn a_session_that_told_the_agents_name_can_be_loaded_by_its_id() {
+    let mut stage = Stage::new(Some("thread-7"));
+    stage.asks("initialize", json!({"protocolVersion":1}));
+    stage.happens(Event::Handshake(None));
+    let session = SessionId::random();
+    let link = stage.attaches(&session, Some("agent-1"), false);
+    let load = stage.asks("session/load", json!({"sessionId":session,"cwd":"/x"}));
+    assert!(stage.wants().is_empty());
+    stage.answers(link, load, json!({}));
+    let prompt = stage.prompts(&session);
+    assert_eq!(stage.sent(link).pop().unwrap()["id"], prompt);
+}
+
+#[test]
 fn a_keyed_conversation_is_attached_once() {
     let mut stage = Stage::initialized(Some("thread-7"));
     let id = stage.asks("session/new", json!({"cwd":"/x","mcpServers":[]}));
