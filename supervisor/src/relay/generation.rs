@@ -354,6 +354,7 @@ impl Generation {
             .collect();
         for conn in slow {
             add(&self.parts.metrics.slow_clients, 1);
+            tracing::warn!(conn = conn.0, "a client is too slow and is closed");
             if let Some(outbox) = self.clients.remove(&conn) {
                 outbox.cut(TOO_SLOW, "too slow: nothing was taken for 30 s");
             }

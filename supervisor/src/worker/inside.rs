@@ -2,6 +2,7 @@
 
 use std::ffi::CString;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::rc::Rc;
 
 use casemate_protocol::ids::BootId;
@@ -10,6 +11,7 @@ use casemate_protocol::tier::Tier;
 use casemate_protocol::worker::{StartError, WorkerConfig};
 use casemate_sandbox::shield::ShieldReport;
 use casemate_sandbox::{Places, SpawnError, Spawner, Step, Wall, WallError};
+use nix::errno::Errno;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::outside::Prepared;
@@ -114,6 +116,7 @@ async fn start(
     let with_own = environment::variables(&config, given.clone(), None);
     let agent_path = with_own.get("PATH").map_or(DEFAULT_PATH, String::as_str);
     let program = environment::find_program(&arguments[0], agent_path, &layout.inside.work)?;
+    within_reach(&session, &wall, &program)?;
 
     let marker = Provisioner {
         config: &config,
@@ -172,6 +175,21 @@ async fn start(
     Ok((ready, lock))
 }
 
+/// In tier `domain` a program may be there and yet be closed to the agent.
+fn within_reach(session: &Session, wall: &Wall, program: &Path) -> Result<(), StartError> {
+    let probed = session.spawner.probe(&[program.to_owned()], wall);
+    let answers = probed.map_err(|error| StartError::Shield { message: chain(&error) })?;
+    if answers.first().is_some_and(|answer| answer.read_errno == Errno::EACCES as i32) {
+        return Err(StartError::AgentNotFound {
+            message: format!(
+                "{} is there, but the policy keeps it from the agent: name its directory in `programs`",
+                program.display()
+            ),
+        });
+    }
+    Ok(())
+}
+
 fn bind(address: SocketAddr) -> Result<std::net::TcpListener, StartError> {
     let listener = std::net::TcpListener::bind(address).and_then(|listener| {
         listener.set_nonblocking(true)?;
@@ -198,7 +216,7 @@ fn cloning_wall(
     config: &WorkerConfig,
     layout: &Layout,
     policy: &Policy,
-    file: Option<&std::path::Path>,
+    file: Option<&Path>,
     resolved: Option<&Resolved>,
 ) -> Result<Wall, StartError> {
     let port = resolved.map(|from| from.remote.port);

@@ -124,10 +124,13 @@ fn an_agent_that_is_not_there() {
 
 #[test]
 fn an_agent_outside_of_what_is_shown_inside() {
-    let mut slot = slot();
-    slot.config.programs.clear();
-    let (error, _) = slot.fails();
-    assert!(matches!(error, StartError::AgentNotFound { .. }), "{error}");
+    for tier in [Tier::Namespace, Tier::Domain] {
+        let mut slot = Slot::new(tier, Who::User);
+        slot.config.programs.clear();
+        let (error, status) = slot.fails();
+        assert!(matches!(error, StartError::AgentNotFound { .. }), "{tier}: {error}");
+        assert_eq!(status.code(), Some(127));
+    }
 }
 
 #[test]

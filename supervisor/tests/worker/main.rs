@@ -10,5 +10,6 @@ mod door;
 mod ends;
 mod git;
 mod harness;
+mod slow;
 mod turns;
 mod walls;
