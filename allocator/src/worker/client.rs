@@ -74,6 +74,7 @@ async fn exchange(
     let unreachable = |why: String| CallError::Unreachable { address, why };
     let stream = tokio::net::TcpStream::connect(address)
         .await
+        .and_then(|stream| stream.set_nodelay(true).map(|()| stream))
         .map_err(|error| unreachable(error.to_string()))?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
