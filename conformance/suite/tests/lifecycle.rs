@@ -27,17 +27,27 @@ fn http(address: SocketAddr, request: &str) -> (u16, String) {
     stream.set_read_timeout(Some(Duration::from_secs(10))).expect("ten seconds is a time-out");
     stream.write_all(request.as_bytes()).expect("somebody reads");
     let mut answer = Vec::new();
-    // An upgraded connection stays open: what came until then is the answer.
     let mut piece = [0; 4096];
     while let Ok(length @ 1..) = stream.read(&mut piece) {
         answer.extend_from_slice(&piece[..length]);
-        if answer.starts_with(b"HTTP/1.1 101") {
+        if is_whole(&String::from_utf8_lossy(&answer)) {
             break;
         }
     }
     let answer = String::from_utf8_lossy(&answer).into_owned();
     let status = answer.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0);
     (status, answer)
+}
+
+/// Connections stay open: an answer ends with its headers where it has no body, else after `Content-Length` bytes.
+fn is_whole(answer: &str) -> bool {
+    let Some((head, body)) = answer.split_once("\r\n\r\n") else { return false };
+    let head = head.to_ascii_lowercase();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
+    match length {
+        Some(length) => body.len() >= length,
+        None => !head.contains("transfer-encoding"),
+    }
 }
 
 fn upgrade(token: Option<&str>, origin: Option<&str>) -> String {

@@ -244,10 +244,11 @@ fn ctrl_c_leaves_no_process_and_no_mount() {
     std::os::unix::process::CommandExt::process_group(&mut command, 0);
     let mut child = command.spawn().unwrap();
     let works = processes::until(Duration::from_secs(30), || {
-        let ours = processes::ours();
-        ours.iter()
-            .any(|process| process.command.ends_with("casemate-scripted-agent"))
-            .then_some(())
+        // The agent itself, under whatever path its session shows it; not the command line that names it.
+        let is_agent = |command: &str| {
+            command.ends_with("casemate-scripted-agent") && !command.contains(" run ")
+        };
+        processes::ours().iter().any(|process| is_agent(&process.command)).then_some(())
     });
     assert!(works.is_some(), "{:#?}", processes::ours());
     // As the terminal does: to the whole group, and to nobody outside it.
