@@ -4,6 +4,8 @@
 //! without waiting. Ends do wait (a grace, a drain), since nothing else can matter then. Once [`Generation::over`] has
 //! a code nothing starts again.
 
+mod ending;
+
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -13,30 +15,25 @@ use std::time::Duration;
 use casemate_protocol::acp::server::{Action, Conn, Event, Saved, Server, Settings};
 use casemate_protocol::codes::{close, exit, rpc};
 use casemate_protocol::worker::{Activity, AgentState, Evidence, Quiesce};
-use casemate_sandbox::{Exit, Wall};
+use casemate_sandbox::Wall;
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use tokio::sync::{Notify, oneshot};
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
-use super::journal::Journals;
-use super::outbox::{Item, Outbox};
-use super::saved;
-use super::view::View;
 use crate::evidence::Inspector;
 use crate::http::metrics::{Metrics, add};
 use crate::patch::PatchError;
 use crate::process::agent::{Agent, Recipe};
 use crate::process::confined::RunError;
-use crate::process::lines::Line;
 use crate::process::overlong::Overlong;
 use crate::process::reaper::Session;
+use crate::relay::journal::Journals;
+use crate::relay::outbox::{Item, Outbox};
+use crate::relay::saved;
+use crate::relay::view::View;
 use crate::words::chain;
 
-/// How long an agent that closed its stdout has to exit.
-const EXIT_AFTER_EOF: Duration = Duration::from_secs(3);
-/// How long what an agent left behind may hold its output open.
-const EOF_AFTER_EXIT: Duration = Duration::from_secs(2);
 /// RFC 6455 section 7.4.1, policy violation: the client did not keep up.
 const TOO_SLOW: u16 = 1008;
 
@@ -359,132 +356,6 @@ impl Generation {
                 outbox.cut(TOO_SLOW, "too slow: nothing was taken for 30 s");
             }
             self.handle(Event::Disconnected(conn));
-        }
-    }
-
-    /// The agent exited. What it left in the pipe is taken first, a bounded time: a process that it left behind may
-    /// hold the pipe, and may even go on speaking.
-    pub async fn agent_exited(&mut self, exit: Option<Exit>) {
-        let held = !self.drain_until_closed(EOF_AFTER_EXIT).await;
-        let code = exit.map_or(exit::SOFTWARE, Exit::code);
-        let mut cause = match exit {
-            Some(exit) => format!("the agent ended with {exit}"),
-            None => "the agent's end was not seen".to_owned(),
-        };
-        if held {
-            cause.push_str(" while a process that it left behind held its output");
-        }
-        tracing::warn!(%cause, "the generation is over");
-        self.end(&cause, code).await;
-    }
-
-    /// The agent closed its stdout: it is about to exit, or it lives on and is of no use any more.
-    pub async fn agent_closed_stdout(&mut self) {
-        let Some(agent) = &mut self.agent else { return };
-        match timeout(EXIT_AFTER_EOF, &mut agent.end).await {
-            Ok(exit) => self.agent_exited(exit.ok()).await,
-            Err(_) => {
-                let cause = "the agent closed its output but did not exit";
-                tracing::warn!(cause, "the generation is over");
-                self.terminate().await;
-                self.end(cause, exit::SOFTWARE).await;
-            }
-        }
-    }
-
-    /// An ordered stop: TERM, grace, KILL; every client hears why.
-    pub async fn stop(&mut self, code: u16, words: &str) {
-        if self.over.is_some() {
-            return;
-        }
-        tracing::info!(words, "stopping");
-        self.terminate().await;
-        self.parts.session.end().await;
-        self.farewell = Some((code, words.to_owned()));
-        self.conclude(words, exit::OK, code);
-    }
-
-    /// Ends a generation whose agent is gone or useless.
-    pub async fn end(&mut self, cause: &str, code: u8) {
-        let mut cause = cause.to_owned();
-        if let Some(agent) = &mut self.agent {
-            let tail = agent.stderr_tail().await;
-            if !tail.is_empty() {
-                cause = format!("{cause}; it last wrote to stderr: {tail}");
-            }
-        }
-        self.parts.session.end().await;
-        self.conclude(&cause, code, close::AGENT_GONE);
-    }
-
-    /// The one way into the end: whoever waits for an answer gets one, then every client is closed.
-    fn conclude(&mut self, cause: &str, exit_code: u8, close_code: u16) {
-        // First, so that nothing of what the role does now can start another agent.
-        self.over = Some(exit_code);
-        self.agent = None;
-        self.agent_state = AgentState::Exited { cause: cause.to_owned() };
-        self.handle(Event::AgentEnded { cause });
-        self.close_all(close_code, cause);
-    }
-
-    fn close_all(&mut self, code: u16, words: &str) {
-        for (_, outbox) in std::mem::take(&mut self.clients) {
-            self.close_one(outbox, code, words.to_owned());
-        }
-    }
-
-    fn close_one(&mut self, outbox: Rc<Outbox>, code: u16, words: String) {
-        self.closing.retain(|outbox| !outbox.is_finished());
-        outbox.put(Item::Close(code, words));
-        self.closing.push(outbox);
-    }
-
-    /// Waits until every client that was told to close has gone.
-    pub async fn flushed(&self) {
-        while self.closing.iter().any(|outbox| !outbox.is_finished()) {
-            self.parts.drained.notified().await;
-        }
-    }
-
-    /// TERM to the agent's group, and its output relayed while it makes use of the grace.
-    async fn terminate(&mut self) {
-        let Some(agent) = &mut self.agent else { return };
-        agent.signal(Signal::SIGTERM);
-        let deadline = Instant::now() + self.parts.grace;
-        loop {
-            let Some(agent) = &mut self.agent else { return };
-            let line = tokio::select! {
-                biased;
-                _ = &mut agent.end => return,
-                line = agent.stdout.next() => line,
-                () = tokio::time::sleep_until(deadline) => return,
-            };
-            match line {
-                Ok(Line::Text(line)) => self.agent_line(&line),
-                Ok(Line::TooLong(outline)) => self.agent_line_too_long(&outline),
-                Ok(Line::End) | Err(_) => {
-                    let Some(agent) = &mut self.agent else { return };
-                    let _ = tokio::time::timeout_at(deadline, &mut agent.end).await;
-                    return;
-                }
-            }
-        }
-    }
-
-    /// Takes what is left in the agent's stdout; false where it was not closed in time.
-    async fn drain_until_closed(&mut self, limit: Duration) -> bool {
-        let deadline = Instant::now() + limit;
-        loop {
-            let Some(agent) = &mut self.agent else { return true };
-            match tokio::time::timeout_at(deadline, agent.stdout.next()).await {
-                Ok(Ok(Line::Text(line))) => self.agent_line(&line),
-                Ok(Ok(Line::TooLong(outline))) => self.agent_line_too_long(&outline),
-                Ok(Ok(Line::End) | Err(_)) => return true,
-                Err(_) => return false,
-            }
-            if Instant::now() >= deadline {
-                return false;
-            }
         }
     }
 
