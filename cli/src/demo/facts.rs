@@ -1,6 +1,7 @@
 //! What the demo knows of a session: what the agent sees from inside, and where that is on this machine.
 
 use std::fs;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use casemate_protocol::ids::SessionId;
@@ -18,8 +19,8 @@ pub(crate) struct Facts {
     pub(crate) session: SessionId,
     /// The skills as its agent sees them, and their reported revision.
     pub(crate) skills: (String, String),
-    /// Its first own port.
-    pub(crate) port: u16,
+    /// Its own ports.
+    pub(crate) ports: RangeInclusive<u16>,
     /// Its slot's directory on this machine.
     pub(crate) slot: PathBuf,
     /// Its worktree on this machine.
@@ -59,12 +60,13 @@ impl Facts {
         let parent = host.output("sed -n 's/^PPid:[[:space:]]*//p' /proc/$PPID/status").await?;
         let inner = parent.parse().map_err(|_| garbled(name, "its parent", &parent))?;
         let ports = variable("CASEMATE_PORTS")?;
-        let first = ports.split('-').next().unwrap_or_default();
+        let (first, last) = ports.split_once('-').unwrap_or((&ports, &ports));
+        let number = |text: &str| text.parse().map_err(|_| garbled(name, "CASEMATE_PORTS", &ports));
         Ok(Self {
             name,
             session,
             skills: (variable("CASEMATE_SKILLS")?, variable("CASEMATE_SKILLS_REVISION")?),
-            port: first.parse().map_err(|_| garbled(name, "CASEMATE_PORTS", &ports))?,
+            ports: number(first)?..=number(last)?,
             home: tree.join("home"),
             work: worker.worktree,
             slot,

@@ -15,18 +15,26 @@ pub(super) async fn attack(world: &mut World<'_>, reversed: bool) -> Result<(), 
         false => "B on A's loopback listeners",
         true => "A on B's loopback listeners",
     });
-    let port = victim.facts.port;
-    let said = victim.host.prompt(&format!("!listen {port}")).await?;
-    let expected = format!("listening on 127.0.0.1:{port}");
-    lines.same(owner, "listen", "its own port", &expected, &said);
-    let port = port.to_string();
+    // Another casemate on this machine may have one of them in use.
+    let mut answer = String::new();
+    let mut taken = *victim.facts.ports.start();
+    for port in victim.facts.ports.clone() {
+        taken = port;
+        answer = victim.host.prompt(&format!("!listen {port}")).await?;
+        if !answer.contains("in use") {
+            break;
+        }
+    }
+    let expected = format!("listening on 127.0.0.1:{taken}");
+    lines.same(owner, "listen", "its own port", &expected, &answer);
+    let port = taken.to_string();
     let own = victim.host.inside(&["connect", &port]).await?;
     // The other ways past a port rule are refused to the owner as well.
     let own: Vec<_> = own.into_iter().filter(|attempt| attempt.attack == "connect").collect();
     lines.attempts(owner, "its own listener", Wall::Open, &own);
     let tried = attacker.host.inside(&["connect", &port]).await?;
     lines.attempts(from, &format!("{owner}'s listener"), Wall::Port, &tried);
-    let next = (victim.facts.port + 1).to_string();
+    let next = victim.facts.ports.end().to_string();
     let tried = attacker.host.inside(&["listen", &next]).await?;
     lines.attempts(from, &format!("a port of {owner}'s"), Wall::Port, &tried);
     Ok(())

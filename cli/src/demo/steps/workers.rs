@@ -20,7 +20,7 @@ pub(super) async fn distinct(world: &mut World<'_>) -> Result<(), HostError> {
         ("slots", of_a.slot != of_b.slot),
         ("supervisor processes", of_a.worker.0 != of_b.worker.0),
         ("worker boot ids", of_a.boot != of_b.boot && !of_a.boot.is_empty()),
-        ("ports", of_a.port != of_b.port),
+        ("ports", !of_a.ports.clone().any(|port| of_b.ports.contains(&port))),
         ("sessions", of_a.session != of_b.session && a.host.session() != b.host.session()),
     ] {
         lines.same("", "compare", what, "distinct", if differ { "distinct" } else { "the same" });
