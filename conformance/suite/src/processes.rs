@@ -22,6 +22,17 @@ pub struct Process {
     pub command: String,
 }
 
+impl Process {
+    /// It is `casemate COMMAND`, whatever options stand between.
+    #[must_use]
+    pub fn is_casemate(&self, command: &str) -> bool {
+        let mut words = self.command.split(' ');
+        // What follows `--` is the agent's.
+        words.next().is_some_and(|program| program.ends_with("/casemate"))
+            && words.take_while(|word| *word != "--").any(|word| word == command)
+    }
+}
+
 impl fmt::Display for Process {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.pid, self.command)

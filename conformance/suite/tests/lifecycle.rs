@@ -103,10 +103,8 @@ fn two_bridges_in_the_same_instant_start_one_allocator() {
     sessions.sort();
     sessions.dedup();
     assert_eq!(sessions.len(), 4, "each bridge has a session of its own");
-    let ups: Vec<_> = processes::ours()
-        .into_iter()
-        .filter(|process| process.command.contains("casemate up"))
-        .collect();
+    let ups: Vec<_> =
+        processes::ours().into_iter().filter(|process| process.is_casemate("up")).collect();
     assert_eq!(ups.len(), 1, "{ups:#?}");
     assert_eq!(place.living().unwrap().len(), 4);
 }

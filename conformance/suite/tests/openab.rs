@@ -45,13 +45,14 @@ fn assert_apart(gateway: &ChatGateway, mine: (&str, &str), other: (&str, &str)) 
 fn assert_no_bridge_left(place: &Place) {
     let bridges = || -> Vec<_> {
         let ours = processes::ours();
-        ours.into_iter().filter(|process| process.command.contains("casemate acp")).collect()
+        ours.into_iter().filter(|process| process.is_casemate("acp")).collect()
     };
     let gone = processes::until(Duration::from_secs(10), || bridges().is_empty().then_some(()));
     assert!(gone.is_some(), "left behind: {:#?}", bridges());
-    let expected = ["casemate up", "casemate-supervisor", "casemate-scripted-agent", "opencode"];
+    let expected = ["casemate-supervisor", "casemate-scripted-agent", "opencode"];
     for process in processes::ours() {
-        let known = expected.iter().any(|part| process.command.contains(part));
+        let known =
+            process.is_casemate("up") || expected.iter().any(|part| process.command.contains(part));
         // A kernel that is still tearing a process down shows it without a command line.
         assert!(known || process.command.is_empty(), "not known: {process}");
     }
