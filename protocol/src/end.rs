@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The reason of an end. What each does to compute, volume and incarnation is the table in ARCHITECTURE.md.
+/// The reason of an end. What each does to compute, volume and incarnation is the table in docs/operators.md.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
