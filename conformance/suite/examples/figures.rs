@@ -9,12 +9,16 @@ use casemate_suite::place::{Place, program};
 use casemate_suite::processes::{self, Process};
 use casemate_suite::raw_host::RawHost;
 
-/// A field of `/proc/PID/status` in KiB (proc(5)).
-fn kib(process: &Process, field: &str) -> Option<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", process.pid)).ok()?;
-    status.lines().find_map(|line| {
-        line.strip_prefix(field)?.strip_prefix(':')?.trim().strip_suffix(" kB")?.trim().parse().ok()
-    })
+/// A field of `/proc/PID/smaps_rollup` in kilobytes (proc_pid_smaps(5)). A worker is not dumpable: only root reads it.
+fn kilobytes(process: &Process, field: &str) -> io::Result<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", process.pid))?;
+    let kib: u64 = text
+        .lines()
+        .find_map(|line| {
+            line.strip_prefix(field)?.strip_prefix(':')?.trim().strip_suffix(" kB")?.parse().ok()
+        })
+        .ok_or_else(|| io::Error::other(format!("no {field} for {}", process.pid)))?;
+    Ok(kib * 1024 / 1000)
 }
 
 /// Thousandths of a megabyte as megabytes with two digits.
@@ -38,24 +42,18 @@ fn main() -> io::Result<()> {
         .into_iter()
         .filter(|process| process.command.contains("casemate-supervisor"))
         .collect();
-    let mut whole = 0;
-    for worker in &workers {
-        let resident = kib(worker, "VmRSS").unwrap_or_default() * 1024 / 1000;
-        let own = kib(worker, "RssAnon").unwrap_or_default() * 1024 / 1000;
-        whole += resident;
+    // By age: the launcher, its child that is PID 1 inside, and that one's spawner.
+    let names = ["launcher", "supervisor", "spawner"];
+    let mut proportional = 0;
+    for (name, worker) in names.iter().zip(&workers) {
+        proportional += kilobytes(worker, "Pss")?;
         println!(
-            "  process {} ({} threads), own pages {} | {} |",
-            worker.pid,
-            std::fs::read_dir(format!("/proc/{}/task", worker.pid)).map_or(0, Iterator::count),
-            megabytes(own),
-            megabytes(resident),
+            "{name}'s resident memory, idle, one attachment | {} | {}",
+            megabytes(kilobytes(worker, "Rss")?),
+            if *name == "supervisor" { "5 MB" } else { "-" }
         );
     }
-    println!(
-        "supervisor's resident memory, idle, one attachment, {} processes | {} | 5 MB",
-        workers.len(),
-        megabytes(whole)
-    );
+    println!("all {}, shared pages counted once | {} | -", workers.len(), megabytes(proportional));
     host.quit(&place);
     Ok(())
 }
