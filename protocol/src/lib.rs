@@ -1,8 +1,8 @@
 //! The words of casemate as types.
 //!
 //! Everything that two programs of casemate must agree on lives here: names ([`ids`], [`key`]), proofs ([`token`]),
-//! the worker's start and status ([`worker`]), the allocator's HTTP API ([`api`]), policies ([`policy`]), the numbers
-//! other programs see ([`codes`]), and what ACP itself asks of a relay ([`acp`]).
+//! the worker's start and status ([`worker`]), the allocator's HTTP API ([`api`]), policies ([`policy`]), who gets
+//! which TCP ports ([`ports`]), the numbers other programs see ([`codes`]), and what ACP itself asks of a relay ([`acp`]).
 //!
 //! Absent on purpose: tokio, sockets, files, clocks. A function here maps values to values.
 
@@ -14,6 +14,7 @@ pub mod ids;
 pub mod kernel;
 pub mod key;
 pub mod policy;
+pub mod ports;
 pub mod tier;
 pub mod token;
 pub mod worker;

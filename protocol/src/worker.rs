@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::end::EndReason;
 use crate::ids::{BootId, Epoch, Generation, Incarnation, SessionId, SlotId};
+use crate::ports::PortPool;
 use crate::tier::Tier;
 use crate::token::PublicKey;
 
@@ -42,8 +43,9 @@ pub struct WorkerConfig {
     pub policy: String,
     /// The agent.
     pub agent: AgentCommand,
-    /// TCP ports on loopback that the session may listen on; disjoint from every other session's.
-    pub ports: PortRange,
+    /// Where the session's own TCP ports come from. Which it got, the agent reads in `CASEMATE_PORTS`; another generation
+    /// may get others.
+    pub ports: PortPool,
     /// Further TCP ports that the session may connect to (a model server on loopback, say).
     pub connect: Vec<u16>,
     /// Where to serve `/acp`. Port 0: the kernel chooses, [`StartEvent::Ready`] tells.
@@ -70,26 +72,10 @@ pub enum Repository {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AgentCommand {
-    /// Program and arguments. `{port}` in an argument stands for the session's first port, `{work}` for the worktree.
+    /// Program and arguments. `{port}` in an argument stands for the first of the session's own ports, `{work}` for the worktree.
     pub argv: Vec<String>,
     /// Variables that the caller hands to the agent on purpose.
     pub env: BTreeMap<String, String>,
-}
-
-/// `count` ports from `first` on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PortRange {
-    /// The first port.
-    pub first: u16,
-    /// How many.
-    pub count: u16,
-}
-
-impl PortRange {
-    /// The ports; stops at 65535.
-    pub fn iter(self) -> impl Iterator<Item = u16> {
-        (self.first..=u16::MAX).take(usize::from(self.count))
-    }
 }
 
 /// One line of JSON on the supervisor's stdout while it starts. After `ready` or `failed` nothing follows.
@@ -167,6 +153,12 @@ pub enum StartError {
         /// What and how to mend it.
         message: String,
     },
+    /// No range of ports is free.
+    #[error("ports: {message}")]
+    Ports {
+        /// What and how to mend it.
+        message: String,
+    },
     /// Disk full, permissions and other trouble with the volume.
     #[error("volume: {message}")]
     Volume {
@@ -205,7 +197,7 @@ impl StartError {
             Self::Tier { .. } => exit::TIER,
             Self::Repository { .. } => exit::NO_INPUT,
             Self::AgentNotFound { .. } => exit::AGENT_NOT_FOUND,
-            Self::Listen { .. } | Self::SlotBusy { .. } => exit::BUSY,
+            Self::Listen { .. } | Self::Ports { .. } | Self::SlotBusy { .. } => exit::BUSY,
             Self::Volume { .. } => exit::CANNOT_CREATE,
             Self::Shield { .. } | Self::Other { .. } => exit::SOFTWARE,
         }

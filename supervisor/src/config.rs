@@ -67,8 +67,10 @@ fn check(config: &WorkerConfig) -> Result<(), StartError> {
             "agent: a word holds a NUL byte, or a variable's name is empty or holds `=`",
         ));
     }
-    if config.ports.count == 0 || config.ports.first == 0 {
-        return Err(wrong("ports: give the session at least one port above 0"));
+    if !config.ports.is_sound() {
+        return Err(wrong(
+            "ports: `first` is a positive multiple of 16, `preferred` is below `ranges`, and the last range ends by 65535",
+        ));
     }
     if config.tier == Tier::Pod {
         return Err(StartError::Tier {

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use casemate_protocol::ports::PortRange;
 use casemate_protocol::worker::{StartError, WorkerConfig};
 
 /// Where programs are looked for when nobody says.
@@ -16,12 +17,12 @@ pub const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 #[must_use]
 pub fn variables(
     config: &WorkerConfig,
+    ports: PortRange,
     policy: Vec<(String, String)>,
     skills: Option<(&Path, &str)>,
 ) -> BTreeMap<String, String> {
     let mut variables = BTreeMap::from([("PATH".to_owned(), DEFAULT_PATH.to_owned())]);
-    let last = config.ports.iter().last().unwrap_or(config.ports.first);
-    variables.insert("CASEMATE_PORTS".into(), format!("{}-{last}", config.ports.first));
+    variables.insert("CASEMATE_PORTS".into(), first_and_last(ports));
     variables.extend(policy);
     variables.extend(config.agent.env.clone());
     variables.insert("CASEMATE_SESSION".into(), config.session.to_string());
@@ -33,10 +34,16 @@ pub fn variables(
     variables
 }
 
+/// A range as `CASEMATE_PORTS` names it.
+#[must_use]
+pub fn first_and_last(ports: PortRange) -> String {
+    format!("{}-{}", ports.first, ports.iter().last().unwrap_or(ports.first))
+}
+
 /// The agent's arguments with `{port}` and `{work}` replaced.
 #[must_use]
-pub fn arguments(config: &WorkerConfig, work: &Path) -> Vec<String> {
-    let port = config.ports.first.to_string();
+pub fn arguments(config: &WorkerConfig, ports: PortRange, work: &Path) -> Vec<String> {
+    let port = ports.first.to_string();
     let work = work.to_string_lossy();
     config
         .agent
@@ -87,12 +94,13 @@ mod tests {
         let mut config = config(Path::new("/v"));
         config.agent.env = BTreeMap::from([("CASEMATE_SESSION".into(), "forged".into())]);
         config.agent.argv = vec!["a".into(), "--port={port}".into(), "{work}/x".into()];
+        let ports = PortRange { first: 20_001, count: 15 };
         let policy = vec![("HOME".into(), "/home/agent".into())];
-        let variables = variables(&config, policy, None);
+        let variables = variables(&config, ports, policy, None);
         assert_eq!(variables["CASEMATE_SESSION"], config.session.to_string());
-        assert_eq!(variables["CASEMATE_PORTS"], "20000-20007");
+        assert_eq!(variables["CASEMATE_PORTS"], "20001-20015");
         assert_eq!(variables["HOME"], "/home/agent");
-        assert_eq!(arguments(&config, Path::new("/work")), ["a", "--port=20000", "/work/x"]);
+        assert_eq!(arguments(&config, ports, Path::new("/work")), ["a", "--port=20001", "/work/x"]);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
+use casemate_protocol::ports::PortRange;
 use casemate_protocol::tier::Tier;
 use casemate_protocol::worker::{Repository, WorkerConfig};
 use casemate_sandbox::Places;
@@ -102,7 +103,7 @@ impl Layout {
 
     /// What the agent's wall is built for.
     #[must_use]
-    pub fn places(&self, config: &WorkerConfig, file: Option<&Path>) -> Places {
+    pub fn places(&self, config: &WorkerConfig, file: Option<&Path>, ports: PortRange) -> Places {
         Places {
             work: self.inside.work.clone(),
             home: self.inside.home.clone(),
@@ -111,21 +112,15 @@ impl Layout {
             programs: self.programs.iter().map(|(_, inside)| inside.clone()).collect(),
             read: Vec::new(),
             never: self.never(config, file),
-            ports: config.ports,
+            ports,
             connect: config.connect.clone(),
             tier: self.tier,
         }
     }
 
-    /// What the wall around git is built for while it clones: the agent's, and the source.
+    /// What the wall around git is built for while it clones: the agent's `places`, and the source.
     #[must_use]
-    pub fn cloning_places(
-        &self,
-        config: &WorkerConfig,
-        file: Option<&Path>,
-        port: Option<u16>,
-    ) -> Places {
-        let mut places = self.places(config, file);
+    pub fn cloning_places(&self, mut places: Places, port: Option<u16>) -> Places {
         places.read.extend(self.source.as_ref().map(|(_, inside)| inside.clone()));
         places.never.retain(|path| !places.read.contains(path));
         places.connect.extend(port);
@@ -216,10 +211,10 @@ mod tests {
         config.repository = Some(Repository::Local("/r/.git".into()));
         let layout = Layout::of(&config);
         let source = PathBuf::from("/r/.git");
-        assert!(layout.places(&config, None).never.contains(&source));
-        let cloning = layout.cloning_places(&config, None, Some(443));
+        let places = layout.places(&config, None, PortRange::behind(20_000));
+        assert!(places.never.contains(&source) && !places.connect.contains(&443));
+        let cloning = layout.cloning_places(places, Some(443));
         assert!(!cloning.never.contains(&source) && cloning.read.contains(&source));
         assert!(cloning.connect.contains(&443));
-        assert!(!layout.places(&config, None).connect.contains(&443));
     }
 }

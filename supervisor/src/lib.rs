@@ -13,6 +13,7 @@ pub mod http;
 pub mod layout;
 pub mod logging;
 pub mod patch;
+pub mod ports;
 pub mod process;
 pub mod provision;
 pub mod redact;

@@ -34,8 +34,8 @@ enum Command {
 
 const EXIT_CODES: &str = "\
 Exit codes of `worker`: 0 stopped in order; the agent's own code, or 128 + its signal, where the agent ended; where it
-did not start: 64 configuration, 65 policy, 66 repository, 70 internal or shield, 71 kernel, 73 volume, 75 address or slot
-taken, 78 tier, 127 agent not found. See docs/worker.md.";
+did not start: 64 configuration, 65 policy, 66 repository, 70 internal or shield, 71 kernel, 73 volume, 75 address, ports or
+slot taken, 78 tier, 127 agent not found. See docs/worker.md.";
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use casemate_protocol::ids::{Generation, Incarnation, SessionId, SlotId};
+use casemate_protocol::ports::PortPool;
 use casemate_protocol::tier::Tier;
 use casemate_protocol::token::SigningSecret;
-use casemate_protocol::worker::{AgentCommand, PortRange, WorkerConfig};
+use casemate_protocol::worker::{AgentCommand, WorkerConfig};
 
 /// A valid configuration in tier `domain`, with nothing optional.
 pub(crate) fn config(volume: &Path) -> WorkerConfig {
@@ -24,7 +25,7 @@ pub(crate) fn config(volume: &Path) -> WorkerConfig {
         programs: Vec::new(),
         policy: String::new(),
         agent: AgentCommand { argv: vec!["true".into()], env: BTreeMap::new() },
-        ports: PortRange { first: 20000, count: 8 },
+        ports: PortPool { first: 20_000, ranges: 8, preferred: 0 },
         connect: Vec::new(),
         listen: ([127, 0, 0, 1], 0).into(),
         permission_ttl: 60,

@@ -1,17 +1,16 @@
-//! A slot's number on its machine. Ports and, for a root allocator, the user id follow from it, so that two slots never
-//! share either. A seat is free again when its slot's directory is gone.
+//! A slot's number in its home. For a root allocator the user id follows from it, so that two slots never share one; and
+//! the range of ports that its workers try first, so that a session keeps its ports as long as nobody else took them. A
+//! seat is free again when its slot's directory is gone.
 
-use casemate_protocol::worker::PortRange;
+use casemate_protocol::ports::{PortPool, RANGE};
 use serde::{Deserialize, Serialize};
 
-/// The first port of seat 0.
-const FIRST_PORT: u16 = 21_000;
-/// Ports above stay free: the kernel's own ephemeral range begins at 32768.
+/// The first port of the pool, a multiple of [`RANGE`].
+const FIRST_PORT: u16 = 21_008;
+/// Ports from here on stay free: the kernel's own ephemeral range begins at 32768.
 const PORT_LIMIT: u16 = 32_000;
-/// Ports of one seat.
-const PORTS: u16 = 16;
-/// Seats on one machine.
-pub const SEATS: u16 = (PORT_LIMIT - FIRST_PORT) / PORTS;
+/// Seats in one home, and ranges of ports on one machine.
+pub const SEATS: u16 = (PORT_LIMIT - FIRST_PORT) / RANGE;
 /// User id of seat 0: above the ranges that login.defs and systemd hand out (up to 1,879,048,191), below 2^31.
 const FIRST_UID: u32 = 1_900_000_000;
 
@@ -27,10 +26,11 @@ impl Seat {
         (0..SEATS).map(Self).find(|seat| !taken.contains(seat))
     }
 
-    /// Its ports.
+    /// Where its workers look for ports. Other homes' seats prefer the same ranges; the workers settle it among
+    /// themselves, by the kernel.
     #[must_use]
-    pub fn ports(self) -> PortRange {
-        PortRange { first: FIRST_PORT + self.0 % SEATS * PORTS, count: PORTS }
+    pub fn ports(self) -> PortPool {
+        PortPool { first: FIRST_PORT, ranges: SEATS, preferred: self.0 % SEATS }
     }
 
     /// The user id that its worker has when the allocator is root.

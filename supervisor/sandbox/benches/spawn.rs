@@ -18,8 +18,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use casemate_protocol::policy::Policy;
+use casemate_protocol::ports::PortRange;
 use casemate_protocol::tier::Tier;
-use casemate_protocol::worker::PortRange;
 use casemate_sandbox::{Command, Places, SessionSpawner, Spawner, Wall};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
@@ -36,7 +36,7 @@ fn main() {
         true => std::env::var("ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(300),
         false => 3,
     };
-    let spawner = Spawner::start().unwrap();
+    let spawner = Spawner::start(&[]).unwrap();
     let session = spawner.session().unwrap();
     let dir = tempfile::tempdir().unwrap();
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();

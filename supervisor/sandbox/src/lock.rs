@@ -1,18 +1,20 @@
 //! `run/lock`: one live worker a slot.
 //!
-//! An flock(2) belongs to the open file description that launcher and PID 1 share by fork, so the kernel gives it back
-//! when the last of the two is gone, however they die. The spawner closes its copy at once, and agents get none. Nobody ever
-//! removes the file: a lock on a removed file protects nothing.
+//! An flock(2) belongs to the open file description that launcher, supervisor and spawner share by fork, so the kernel gives
+//! it back when the last of the three is gone, however they die. The spawner goes only after its sessions' processes, and
+//! agents get no descriptor: a free lock means that nothing of the slot's worker lives. Nobody ever removes the file: a
+//! lock on a removed file protects nothing.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 /// A held lock; dropping it lets go of this process's share.
 #[derive(Debug)]
 pub struct HeldLock {
-    _file: File,
+    file: File,
 }
 
 /// Why a lock is not had.
@@ -35,6 +37,13 @@ pub enum LockError {
         #[source]
         source: io::Error,
     },
+}
+
+impl AsFd for HeldLock {
+    /// Whoever gets a copy holds the lock as well.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
 }
 
 /// Takes the lock, creating the file (mode 0600), and writes this process's pid into it.
@@ -68,7 +77,7 @@ pub fn hold(path: &Path) -> Result<HeldLock, LockError> {
     file.set_len(0).map_err(trouble)?;
     file.rewind().map_err(trouble)?;
     writeln!(file, "{}", std::process::id()).map_err(trouble)?;
-    Ok(HeldLock { _file: file })
+    Ok(HeldLock { file })
 }
 
 #[cfg(test)]

@@ -470,7 +470,7 @@ fn look(slot: &Path) {
 /// PID 1 in earnest: shield, spawner, an agent that exits and one that is ended.
 fn spawner_role() {
     shield::harden().unwrap();
-    let spawner = Spawner::start().unwrap();
+    let spawner = Spawner::start(&[]).unwrap();
     let session = spawner.session().unwrap();
     // This program does not exist inside, so the shell plays the agent.
     let wall = wall_over(&[Path::new("/usr"), Path::new("/lib"), Path::new("/lib64")], &[]);

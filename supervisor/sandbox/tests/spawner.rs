@@ -6,7 +6,7 @@
 mod support;
 
 use std::io::{BufRead as _, BufReader, Read as _};
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,8 @@ const TESTS: &[support::Test] = &[
     ("kill_all_ends_daemons_of_its_session_and_nothing_else", kill_all),
     ("dropping_a_session_ends_its_processes", dropped_session),
     ("a_killed_supervisor_leaves_neither_agents_nor_spawner", killed_supervisor),
-    ("neither_spawner_nor_agents_hold_the_slots_lock", lock_is_ours),
+    ("neither_spawner_nor_agents_hold_what_they_were_not_given", not_given),
+    ("the_spawner_alone_keeps_what_it_is_given_and_to_its_end", kept),
     ("a_failed_start_names_step_and_errno", failures),
     ("no_exit_code_is_lost_among_failing_and_fast_starts", no_lost_exit),
     ("a_probe_answers_what_the_agent_would_get", probe),
@@ -246,7 +247,7 @@ fn without_landlock() {
     let installed = unsafe { libc::syscall(libc::SYS_seccomp, 1, 0, &raw const header) };
     assert_eq!(installed, 0);
     let report = casemate_sandbox::kernel::report();
-    let spawner = Spawner::start().unwrap();
+    let spawner = Spawner::start(&[]).unwrap();
     let error = spawner.session().unwrap_err();
     println!("{:?} {:?}", error.step, Errno::from_raw(error.errno()));
     println!("{}", report.tier.map_or("no tier".to_owned(), |tier| tier.to_string()));
@@ -316,7 +317,7 @@ fn killed_supervisor() {
     eventually("spawner, agent and daemon end", || pids.iter().copied().all(dead));
 }
 
-fn lock_is_ours() {
+fn not_given() {
     let dir = temp_dir();
     let path = dir.path().join("lock");
     // The first free numbers are reused by the spawner for its own: the lock gets a later one.
@@ -329,6 +330,27 @@ fn lock_is_ours() {
     // Spawner, agent and daemon live, and none of them stands in the way.
     drop(casemate_sandbox::lock::hold(&path).unwrap());
     assert!(!dead(agent) && !dead(s.spawner.pid()));
+}
+
+fn kept() {
+    let dir = temp_dir();
+    let path = dir.path().join("lock");
+    let held = casemate_sandbox::lock::hold(&path).unwrap();
+    // At the number where the spawner puts its own socket, and far from it.
+    let second = fs::File::open("/dev/zero").unwrap();
+    reap::adopt_orphans().unwrap();
+    let spawner = Spawner::start(&[held.as_fd(), second.as_fd()]).unwrap();
+    let session = spawner.session().unwrap();
+    let (exit, said) = run(&session, &wall(&[]), "descriptors", &[]);
+    assert!(exit.is_success() && !said.contains("lock") && !said.contains("zero"), "{said}");
+    let (agent, daemon) = with_daemon(&session);
+    drop(held);
+    casemate_sandbox::lock::hold(&path).unwrap_err();
+    session.close();
+    assert!(session.kill_all().is_err(), "closed is closed");
+    spawner.end();
+    drop(casemate_sandbox::lock::hold(&path).unwrap());
+    assert!(dead(agent) && dead(daemon), "the spawner goes last");
 }
 
 fn failures() {
@@ -461,10 +483,10 @@ fn many_walls() {
 fn threads_refused() {
     let (stop, stopped) = std::sync::mpsc::channel::<()>();
     let thread = std::thread::spawn(move || stopped.recv());
-    assert_eq!(Spawner::start().unwrap_err().raw_os_error(), Some(libc::EBUSY));
+    assert_eq!(Spawner::start(&[]).unwrap_err().raw_os_error(), Some(libc::EBUSY));
     drop(stop);
     thread.join().unwrap().unwrap_err();
-    eventually("the thread is gone", || Spawner::start().is_ok());
+    eventually("the thread is gone", || Spawner::start(&[]).is_ok());
 }
 
 // === the agent ===

@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use casemate_protocol::ids::BootId;
 use casemate_protocol::policy::{Policy, Port};
+use casemate_protocol::ports::PortRange;
 use casemate_protocol::tier::Tier;
 use casemate_protocol::worker::{StartError, WorkerConfig};
 use casemate_sandbox::shield::ShieldReport;
@@ -19,6 +20,7 @@ use super::{STOPPED, other, serve};
 use crate::environment::{self, DEFAULT_PATH};
 use crate::evidence::Inspector;
 use crate::layout::Layout;
+use crate::ports::Claim;
 use crate::process::agent::Recipe;
 use crate::process::confined::c_strings;
 use crate::process::reaper::{Reaper, Session};
@@ -61,11 +63,12 @@ pub(super) struct Ready {
 /// [`StartError`] where it never came to serve.
 pub(super) async fn run(
     prepared: Prepared,
-    spawner: Spawner,
+    claim: Claim,
+    spawner: &Spawner,
     shield: &ShieldReport,
 ) -> Result<u8, StartError> {
     let children = Reaper::subscribe().map_err(|error| other("no SIGCHLD", &error))?;
-    let reaper = Reaper::new(&spawner);
+    let reaper = Reaper::new(spawner);
     tokio::task::spawn_local(Rc::clone(&reaper).run(children));
     let mut terminate =
         signal(SignalKind::terminate()).map_err(|error| other("no SIGTERM", &error))?;
@@ -74,7 +77,7 @@ pub(super) async fn run(
     let session_spawner = spawner.session().map_err(|error| no_session(&error))?;
     let session = Rc::new(Session { spawner: session_spawner, reaper });
     let started = tokio::select! {
-        ready = start(prepared, Rc::clone(&session), shield) => Some(ready),
+        ready = start(prepared, claim.own(), Rc::clone(&session), shield) => Some(ready),
         _ = terminate.recv() => None,
         _ = interrupt.recv() => None,
     };
@@ -91,29 +94,31 @@ pub(super) async fn run(
         }
     };
     session.end().await;
-    drop(spawner);
+    session.spawner.close();
+    drop(claim);
     ended
 }
 
 async fn start(
     prepared: Prepared,
+    ports: PortRange,
     session: Rc<Session>,
     shield: &ShieldReport,
 ) -> Result<(Ready, casemate_sandbox::lock::HeldLock), StartError> {
     let Prepared { wanted, layout, resolved, lock } = prepared;
     let (config, policy, file) = (wanted.config, wanted.policy, wanted.file);
     let listener = bind(config.listen)?;
-    let places = layout.places(&config, file.as_deref());
+    let places = layout.places(&config, file.as_deref(), ports);
     let wall = build_wall(&policy, &places)?;
     let given = casemate_sandbox::environment(&policy, &places);
     let path = path_of(&given);
     let git = environment::find_program("git", &path, &layout.inside.work).ok();
     // Looked for before the clone: an agent that is not there should not cost one.
-    let arguments: Vec<String> = environment::arguments(&config, &layout.inside.work)
+    let arguments: Vec<String> = environment::arguments(&config, ports, &layout.inside.work)
         .into_iter()
         .map(|word| layout.word_inside(word))
         .collect();
-    let with_own = environment::variables(&config, given.clone(), None);
+    let with_own = environment::variables(&config, ports, given.clone(), None);
     let agent_path = with_own.get("PATH").map_or(DEFAULT_PATH, String::as_str);
     let program = environment::find_program(&arguments[0], agent_path, &layout.inside.work)?;
     within_reach(&session, &wall, &program)?;
@@ -122,13 +127,13 @@ async fn start(
         config: &config,
         layout: &layout,
         session: &session,
-        wall: &cloning_wall(&config, &layout, &policy, file.as_deref(), resolved.as_ref())?,
+        wall: &cloning_wall(&policy, &places, &layout, resolved.as_ref())?,
         path: &path,
         git: git.as_deref(),
         resolved: resolved.as_ref(),
         blobless: resolved
             .as_ref()
-            .is_some_and(|from| may_connect(&config, &policy, from.remote.port)),
+            .is_some_and(|from| may_connect(&places, &policy, from.remote.port)),
     }
     .provision()
     .await?;
@@ -145,7 +150,7 @@ async fn start(
     let skills = layout.skills.as_ref().zip(skills_revision.as_deref());
     let skills = skills.map(|((_, path), revision)| (path.as_path(), revision));
     let variables: Vec<(String, String)> =
-        environment::variables(&config, given, skills).into_iter().collect();
+        environment::variables(&config, ports, given, skills).into_iter().collect();
     let recipe = Recipe {
         program,
         argv: words(arguments)?,
@@ -158,6 +163,7 @@ async fn start(
     let inspector = Inspector { git, env, work: layout.inside.work.clone(), base: marker.base };
     let mut enforcement = wall.summary();
     enforcement.extend(shield.summary());
+    enforcement.push(format!("tcp ports {} claimed", environment::first_and_last(ports)));
     let ready = Ready {
         boot: BootId::random(),
         policy_revision: policy.revision,
@@ -213,22 +219,21 @@ fn build_wall(policy: &Policy, places: &Places) -> Result<Wall, StartError> {
 }
 
 fn cloning_wall(
-    config: &WorkerConfig,
-    layout: &Layout,
     policy: &Policy,
-    file: Option<&Path>,
+    places: &Places,
+    layout: &Layout,
     resolved: Option<&Resolved>,
 ) -> Result<Wall, StartError> {
     let port = resolved.map(|from| from.remote.port);
-    build_wall(policy, &layout.cloning_places(config, file, port))
+    build_wall(policy, &layout.cloning_places(places.clone(), port))
 }
 
 /// The session itself may connect to this port later on.
-fn may_connect(config: &WorkerConfig, policy: &Policy, port: u16) -> bool {
+fn may_connect(places: &Places, policy: &Policy, port: u16) -> bool {
     policy.tcp.iter().flat_map(|rule| &rule.connect).any(|allowed| match allowed {
         Port::Number(number) => *number == port,
-        Port::Connect => config.connect.contains(&port),
-        Port::Own => config.ports.iter().any(|own| own == port),
+        Port::Connect => places.connect.contains(&port),
+        Port::Own => places.ports.iter().any(|own| own == port),
     })
 }
 

@@ -1,7 +1,7 @@
 //! A worker's life, in order.
 //!
 //! Outside: read and check the configuration, make the directories, hold the lock, find the remote ([`outside`]).
-//! Then namespaces, the shield, the spawner: all with one thread. Then, on one thread for good: clone, try the
+//! Then namespaces, the shield, the claim of ports, the spawner: all with one thread. Then, on one thread for good: clone, try the
 //! shield from inside, serve ([`inside`]). Whatever fails is one [`StartError`] on stdout and its exit code.
 
 mod identity;
@@ -10,6 +10,7 @@ mod namespaces;
 mod outside;
 mod serve;
 
+use std::os::fd::AsFd as _;
 use std::path::Path;
 
 use casemate_protocol::codes::exit;
@@ -19,6 +20,7 @@ use casemate_sandbox::Spawner;
 use casemate_sandbox::namespaces::Entered;
 use casemate_sandbox::shield::ShieldReport;
 
+use crate::ports::{self, Claim};
 use crate::report;
 use crate::words::chain;
 
@@ -63,13 +65,20 @@ fn live(prepared: Prepared) -> Result<u8, StartError> {
         .map_err(|error| StartError::Shield { message: chain(&error) })?;
     let orphans = casemate_sandbox::reap::adopt_orphans();
     orphans.map_err(|error| other("orphans cannot be adopted", &error))?;
-    let spawner = Spawner::start().map_err(|error| other("the spawner did not start", &error))?;
-    run_on_one_thread(prepared, spawner, &shield)
+    let claim = ports::claim(prepared.wanted.config.ports)?;
+    let kept = [prepared.lock.as_fd(), claim.as_fd()];
+    let spawner =
+        Spawner::start(&kept).map_err(|error| other("the spawner did not start", &error))?;
+    let code = run_on_one_thread(prepared, claim, &spawner, &shield);
+    // Whoever waits for this process may rely on the slot and the ports being free then.
+    spawner.end();
+    code
 }
 
 fn run_on_one_thread(
     prepared: Prepared,
-    spawner: Spawner,
+    claim: Claim,
+    spawner: &Spawner,
     shield: &ShieldReport,
 ) -> Result<u8, StartError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -77,7 +86,7 @@ fn run_on_one_thread(
         .build()
         .map_err(|error| other("no event loop", &error))?;
     let local = tokio::task::LocalSet::new();
-    local.block_on(&runtime, inside::run(prepared, spawner, shield))
+    local.block_on(&runtime, inside::run(prepared, claim, spawner, shield))
 }
 
 fn other(what: &str, error: &dyn std::error::Error) -> StartError {

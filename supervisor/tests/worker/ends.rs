@@ -125,8 +125,54 @@ fn killing_the_launcher_leaves_no_process_and_frees_the_slot() {
         eventually(&format!("{tier} {who:?}: nothing is left"), || {
             !processes.iter().any(|pid| lives(*pid))
         });
+        eventually("the slot is free", || lock(&slot).try_lock().is_ok());
         slot.config.generation = slot.config.generation.next();
         slot.serve().0.stop();
+    }
+}
+
+fn lock(slot: &Slot) -> fs::File {
+    fs::File::open(slot.config.volume.join("run/lock")).unwrap()
+}
+
+/// At most one live worker a slot, also where the supervisor had no time to end anything.
+#[test]
+fn while_anything_of_a_killed_supervisors_session_lives_its_slot_is_taken() {
+    for who in [Who::Own, Who::User] {
+        let slot = Slot::new(Tier::Domain, who);
+        let (mut worker, mut client, session) = attached(&slot);
+        // A daemon that takes its time to die: tail(1) keeps a line without an end.
+        let daemon =
+            "setsid sh -c '(head -c 300M /dev/zero; sleep 600) | tail' >/dev/null & sleep 600";
+        client.prompt(&session, &format!("!sh {daemon}"));
+        eventually("the daemon has grown", || {
+            worker.descendants().iter().any(|pid| {
+                let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+                let size = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+                size.is_some_and(|kb| {
+                    kb.trim().trim_end_matches(" kB").parse::<u64>().unwrap() > 290_000
+                })
+            })
+        });
+        let of_the_session: Vec<i32> = worker
+            .descendants()
+            .into_iter()
+            .filter(|pid| {
+                fs::read_to_string(format!("/proc/{pid}/comm")).unwrap().trim() != "casemate-spawn"
+            })
+            .collect();
+        assert!(of_the_session.len() >= 5, "{of_the_session:?}");
+        let lock = lock(&slot);
+        assert!(lock.try_lock().is_err());
+        worker.signal(Signal::SIGKILL);
+        let until = std::time::Instant::now() + crate::harness::LONG;
+        // Without a pause: the first moment counts.
+        while lock.try_lock().is_err() {
+            assert!(std::time::Instant::now() < until, "the slot is never free");
+        }
+        let left: Vec<&i32> = of_the_session.iter().filter(|pid| lives(**pid)).collect();
+        assert!(left.is_empty(), "{who:?}: {left:?} of {of_the_session:?}");
+        worker.wait();
     }
 }
 

@@ -8,15 +8,13 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use casemate_protocol::ids::{Generation, Incarnation, SessionId, SlotId};
+use casemate_protocol::ports::PortPool;
 use casemate_protocol::tier::Tier;
 use casemate_protocol::token::{Audience, Claims, SigningSecret};
-use casemate_protocol::worker::{
-    AgentCommand, PortRange, StartError, StartEvent, WorkerConfig, WorkerStatus,
-};
+use casemate_protocol::worker::{AgentCommand, StartError, StartEvent, WorkerConfig, WorkerStatus};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid};
 
@@ -67,11 +65,8 @@ pub(crate) fn agent_program() -> PathBuf {
     program
 }
 
-fn ports() -> PortRange {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let base = u16::try_from(std::process::id() % 400).unwrap() * 64;
-    PortRange { first: 21000 + base + NEXT.fetch_add(4, Ordering::Relaxed), count: 4 }
-}
+/// The machine's pool, as every worker gets it. Which range a worker has is settled by the kernel, beside other tests too.
+pub(crate) const POOL: PortPool = PortPool { first: 21_008, ranges: 687, preferred: 0 };
 
 // === impl Slot ===
 
@@ -96,7 +91,7 @@ impl Slot {
             programs: vec![agent.clone()],
             policy: include_str!("../../../policies/developer.toml").to_owned(),
             agent: AgentCommand { argv: vec![agent.display().to_string()], env: BTreeMap::new() },
-            ports: ports(),
+            ports: POOL,
             connect: Vec::new(),
             listen: ([127, 0, 0, 1], 0).into(),
             permission_ttl: 30,

@@ -10,6 +10,7 @@ mod door;
 mod ends;
 mod git;
 mod harness;
+mod ports;
 mod slow;
 mod turns;
 mod walls;

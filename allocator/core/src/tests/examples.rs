@@ -39,15 +39,15 @@ fn what_a_close_does_to_storage() {
 }
 
 #[test]
-fn seats_do_not_overlap_and_stay_in_range() {
-    let last = Seat(SEATS - 1);
-    assert_eq!(Seat(0).ports().first, 21_000);
-    assert!(last.ports().iter().all(|port| port < 32_000));
-    assert_eq!(last.ports().iter().count(), 16);
-    for seat in 1..SEATS {
-        let (before, here) = (Seat(seat - 1).ports(), Seat(seat).ports());
-        assert_eq!(before.first + before.count, here.first);
+fn seats_prefer_different_ranges_of_one_pool_below_the_ephemeral_ports() {
+    let mut preferred = std::collections::BTreeSet::new();
+    for seat in (0..SEATS).map(Seat) {
+        let pool = seat.ports();
+        assert!(pool.is_sound());
+        assert_eq!((pool.first, pool.ranges), (21_008, 687));
+        assert!(preferred.insert(pool.claims().next()));
     }
+    assert_eq!(preferred.last(), Some(&Some(32_000 - 16)));
     let taken = (0..SEATS).filter(|&seat| seat != 5).map(Seat).collect();
     assert_eq!(Seat::lowest_free(&taken), Some(Seat(5)));
     assert_eq!(Seat::lowest_free(&(0..SEATS).map(Seat).collect()), None);

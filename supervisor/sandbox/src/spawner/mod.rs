@@ -5,7 +5,9 @@
 //! what is in it; a thread for each wall, born inside, starts the session's processes by vfork ([`starter`], [`child`]).
 //!
 //! This module is the supervisor's side. A started process is the *supervisor's* child: it alone waits for it. The session's
-//! thread lives as long as its [`SessionSpawner`]; dropping that, or dying, ends the session's processes.
+//! thread lives as long as its [`SessionSpawner`]; dropping that, or dying, ends the session's processes. What is held for
+//! the worker's life (its lock, its claim of ports) the spawner holds as well, so that the kernel gives it back only when
+//! the last process of the last session is gone, even where the supervisor was killed.
 
 mod channel;
 mod child;
@@ -21,6 +23,7 @@ mod wire;
 use std::collections::VecDeque;
 use std::ffi::{CStr, CString};
 use std::io;
+use std::net::Shutdown;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixStream;
@@ -28,7 +31,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use nix::errno::Errno;
-use nix::unistd::ForkResult;
+use nix::sys::wait::waitpid;
+use nix::unistd::{ForkResult, Pid};
 
 pub use command::{Command, ProbeAnswer, SpawnError, Step};
 pub(crate) use scope::SignalScope;
@@ -45,17 +49,18 @@ pub struct Spawner {
 }
 
 impl Spawner {
-    /// Forks the spawner process.
+    /// Forks the spawner process. It gets copies of `kept` and holds them until its last session has ended; nothing that
+    /// it starts gets any.
     ///
     /// # Errors
     /// fork(2)'s; `EBUSY` where this process has threads already; `EPIPE` where the new process could not set itself up.
-    pub fn start() -> io::Result<Self> {
+    pub fn start(kept: &[BorrowedFd<'_>]) -> io::Result<Self> {
         require_single_thread()?;
         let (control, theirs) = UnixStream::pair()?;
         // SAFETY: this process has one thread, so the child's copy of every lock is free and it may run any code.
         match unsafe { nix::unistd::fork() }? {
             ForkResult::Child => {
-                let code = process::run(OwnedFd::from(theirs));
+                let code = process::run(OwnedFd::from(theirs), kept);
                 // SAFETY: leaves without the supervisor's atexit handlers and buffers, which are not this process's.
                 unsafe { libc::_exit(code) }
             }
@@ -77,6 +82,15 @@ impl Spawner {
         drop(theirs);
         read_reply(&socket)?;
         Ok(SessionSpawner { client: Mutex::new(Client { socket, walls: VecDeque::new() }) })
+    }
+
+    /// Ends the spawner and returns when it is gone, and with it what it kept. Its [`SessionSpawner`]s must have been
+    /// dropped before: it lives as long as any of them. Nobody else may wait for children in the meantime.
+    pub fn end(self) {
+        let Self { pid, control } = self;
+        drop(control);
+        // Any error means that there is no such child: it was reaped before.
+        while let Err(Errno::EINTR) = waitpid(Pid::from_raw(pid), None) {}
     }
 
     /// The spawner's process id, so that the reaper's owner knows its end from a session's.
@@ -152,6 +166,18 @@ impl SessionSpawner {
     /// The spawner is gone.
     pub fn kill_all(&self) -> Result<(), SpawnError> {
         self.locked(|client| call(&client.socket, Kind::KillAll, &[], &[])).map(drop)
+    }
+
+    /// Ends the session's processes and its threads in the spawner; every call after this fails. What dropping does, for
+    /// whoever cannot be sure to hold the last reference.
+    pub fn close(&self) {
+        let _ = self.locked(|client| {
+            client.walls.clear();
+            client
+                .socket
+                .shutdown(Shutdown::Both)
+                .map_err(|source| SpawnError { step: Step::Spawner, source })
+        });
     }
 
     fn locked<T>(

@@ -1,9 +1,9 @@
 //! The spawner process: forked from the supervisor before it has grown, a thread for each session.
 //!
-//! It holds its control socket and /dev/null, nothing of the supervisor's: no key, no lock, no listener. It lives until
-//! the control socket's other end is closed and the last session has ended.
+//! It holds its control socket, /dev/null and what it was told to keep, nothing else of the supervisor's: no key, no
+//! listener. It lives until the control socket's other end is closed and the last process of the last session is gone.
 
-use std::os::fd::{FromRawFd as _, IntoRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, IntoRawFd as _, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::thread::{Builder, JoinHandle};
 
@@ -19,8 +19,8 @@ use super::session;
 const CONTROL: RawFd = 3;
 
 /// Takes over the forked process. Returns its exit code when all is over.
-pub(super) fn run(control: OwnedFd) -> i32 {
-    match prepare(control) {
+pub(super) fn run(control: OwnedFd, kept: &[BorrowedFd<'_>]) -> i32 {
+    match prepare(control, kept) {
         Ok(control) => {
             serve(&control);
             0
@@ -31,7 +31,7 @@ pub(super) fn run(control: OwnedFd) -> i32 {
 }
 
 /// Sheds what came along with the fork.
-fn prepare(control: OwnedFd) -> Result<UnixStream, Errno> {
+fn prepare(control: OwnedFd, kept: &[BorrowedFd<'_>]) -> Result<UnixStream, Errno> {
     nix::sys::prctl::set_dumpable(false)?;
     nix::sys::prctl::set_no_new_privs()?;
     // Whatever the supervisor still holds, no agent is born with it.
@@ -40,7 +40,7 @@ fn prepare(control: OwnedFd) -> Result<UnixStream, Errno> {
     // Its group may get the terminal's signals; ours are blocked, and its children have sessions of their own.
     nix::unistd::setsid()?;
     quiet_signals()?;
-    let control = place_descriptors(control)?;
+    let control = place_descriptors(control, kept)?;
     // One byte: everything above worked.
     channel::send(&control, &[0], &[], &[])?;
     Ok(control)
@@ -69,13 +69,21 @@ fn quiet_signals() -> Result<(), Errno> {
     Ok(())
 }
 
-/// /dev/null at 0, 1, 2, the control socket at 3, nothing else. Occupying the standard numbers keeps received descriptors above them.
-fn place_descriptors(control: OwnedFd) -> Result<UnixStream, Errno> {
-    let control = control.into_raw_fd();
-    if control != CONTROL {
-        // SAFETY: plain numbers. Whatever the supervisor had at 3 is only this process's copy, of which no value here
-        // is dropped: the process leaves by _exit.
-        Errno::result(unsafe { libc::dup3(control, CONTROL, libc::O_CLOEXEC) })?;
+/// /dev/null at 0, 1, 2, the control socket at 3, what is kept behind it, nothing else. Occupying the standard numbers keeps
+/// received descriptors above them. What is kept has close-on-exec set, and the children close it before that.
+fn place_descriptors(control: OwnedFd, kept: &[BorrowedFd<'_>]) -> Result<UnixStream, Errno> {
+    let first_free = CONTROL + 1 + RawFd::try_from(kept.len()).map_err(|_| Errno::EMFILE)?;
+    // First out of the way: a descriptor's place may be where another is now.
+    // Its number is given up, not closed: another descriptor will be there.
+    let aside = std::iter::once(control.into_raw_fd())
+        .chain(kept.iter().map(|fd| fd.as_raw_fd()))
+        // SAFETY: plain numbers; the copy is this process's own.
+        .map(|fd| Errno::result(unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, first_free) }))
+        .collect::<Result<Vec<RawFd>, Errno>>()?;
+    for (target, fd) in (CONTROL..).zip(aside) {
+        // SAFETY: plain numbers, and different ones. Whatever the supervisor had at the target is only this process's copy,
+        // of which no value here is dropped: the process leaves by _exit.
+        Errno::result(unsafe { libc::dup3(fd, target, libc::O_CLOEXEC) })?;
     }
     let null = nix::fcntl::open(
         "/dev/null",
@@ -87,8 +95,9 @@ fn place_descriptors(control: OwnedFd) -> Result<UnixStream, Errno> {
         // SAFETY: as above.
         Errno::result(unsafe { libc::dup2(null, target) })?;
     }
-    // SAFETY: plain numbers; closes this process's copies of everything else, /dev/null's first one included.
-    let closed = unsafe { libc::syscall(libc::SYS_close_range, CONTROL + 1, u32::MAX, 0u32) };
+    let first_free = libc::c_uint::try_from(first_free).map_err(|_| Errno::EMFILE)?;
+    // SAFETY: plain numbers; closes this process's copies of everything else, the first ones of the above included.
+    let closed = unsafe { libc::syscall(libc::SYS_close_range, first_free, u32::MAX, 0u32) };
     Errno::result(closed)?;
     // SAFETY: the descriptor was put there above and belongs to nobody else.
     Ok(unsafe { UnixStream::from_raw_fd(CONTROL) })

@@ -1,17 +1,25 @@
 //! The outer domain of a session: a Landlock layer that handles no file and no port, and scopes signals.
 //!
 //! Every process of the session is born inside it. Landlock lets a process signal its own domain and those nested in
-//! it, so for a thread in it `kill(-1)` means "everybody in my session" (landlock(7), scope flags; Linux 6.12).
+//! it, so for a thread in it `kill(-1)` means "everybody in my session" (landlock(7), scope flags; Linux 6.12), and
+//! whom signal 0 reaches is of the session.
 
+use std::fs;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
+use std::thread::sleep;
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::{Pid, getppid};
+use nix::unistd::{Pid, getpid, getppid};
 
 /// `LANDLOCK_SCOPE_SIGNAL` of linux/landlock.h.
 const SCOPE_SIGNAL: u64 = 1 << 1;
+
+/// Between two looks at who is left: the first, and the longest.
+const LOOK: Duration = Duration::from_millis(1);
+const LONGEST_LOOK: Duration = Duration::from_millis(64);
 
 /// `struct landlock_ruleset_attr` as of ABI 6.
 #[repr(C)]
@@ -89,5 +97,61 @@ impl SignalScope {
             }
         }
         Ok(())
+    }
+
+    /// Returns when no process of the session lives. SIGKILL was sent to them; one that hangs in the kernel holds this up
+    /// until it is gone, and with it what the spawner keeps: what cannot be ended still occupies its slot.
+    pub(super) fn wait_for_ends(&self) {
+        let mut look = LOOK;
+        while self.somebody_lives() {
+            sleep(look);
+            look = (look * 2).min(LONGEST_LOOK);
+            // Whoever is new here comes from a fork that was under way; see `kill_all`.
+            let _ = self.kill_all();
+        }
+    }
+
+    /// kill(-1, 0) would not tell: it succeeds where everybody is out of reach. Without /proc nobody is seen, and the
+    /// SIGKILL that was sent has to do.
+    fn somebody_lives(&self) -> bool {
+        let own = getpid();
+        fs::read_dir("/proc")
+            .into_iter()
+            .flatten()
+            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+            .map(Pid::from_raw)
+            .any(|pid| pid != own && kill(pid, None).is_ok() && lives(pid))
+    }
+}
+
+/// Neither gone nor dead and waiting to be reaped.
+fn lives(pid: Pid) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| is_alive(&stat))
+}
+
+/// Reads proc_pid_stat(5): state is field 3, the number of threads field 20. A first thread that left before the others is
+/// shown as dead as well.
+fn is_alive(stat: &str) -> bool {
+    let mut fields = stat.rsplit(')').next().unwrap_or_default().split_ascii_whitespace();
+    let dead = matches!(fields.next(), Some("Z" | "X") | None);
+    let threads = fields.nth(16).and_then(|field| field.parse::<u32>().ok()).unwrap_or(0);
+    !dead || threads > 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_without_its_first_thread_is_alive() {
+        let stat = |state: &str, threads: u32| {
+            format!(
+                "7 (a) R (b) {state} 1 7 7 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 {threads} 0 100 0 0"
+            )
+        };
+        assert!(is_alive(&stat("S", 1)) && is_alive(&stat("D", 1)) && is_alive(&stat("Z", 2)));
+        assert!(!is_alive(&stat("Z", 1)) && !is_alive(&stat("X", 0)) && !is_alive(""));
+        let own = fs::read_to_string("/proc/self/stat").unwrap();
+        assert!(is_alive(&own));
     }
 }

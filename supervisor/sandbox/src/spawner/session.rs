@@ -2,7 +2,7 @@
 //! the session's processes.
 //!
 //! It wears no wall itself, so no policy can take kill(2) from it. It ends when its socket does: the session was dropped,
-//! or the supervisor is gone; either way nothing of the session is left.
+//! or the supervisor is gone; either way nothing of the session is left when the thread is gone.
 
 use std::os::unix::net::UnixStream;
 use std::thread::{Builder, JoinHandle};
@@ -36,6 +36,7 @@ pub(super) fn serve(socket: &UnixStream) {
         let _ = starter.join();
     }
     let _ = scope.kill_all();
+    scope.wait_for_ends();
 }
 
 fn requests(

@@ -23,8 +23,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use casemate_protocol::policy::Policy;
+use casemate_protocol::ports::PortRange;
 use casemate_protocol::tier::Tier;
-use casemate_protocol::worker::PortRange;
 
 pub use environment::environment;
 pub use error::WallError;

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use casemate_protocol::policy::{DEVELOPER, Policy};
+use casemate_protocol::ports::PortRange;
 use casemate_protocol::tier::Tier;
-use casemate_protocol::worker::PortRange;
 
 use super::*;
 

@@ -165,7 +165,7 @@ pub(crate) struct Session {
 impl Session {
     pub(crate) fn new() -> Self {
         casemate_sandbox::reap::adopt_orphans().unwrap();
-        let spawner = Spawner::start().unwrap();
+        let spawner = Spawner::start(&[]).unwrap();
         let session = spawner.session().unwrap();
         Self { spawner, session }
     }

@@ -9,8 +9,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 use casemate_protocol::policy::{DEVELOPER, Policy};
+use casemate_protocol::ports::PortRange;
 use casemate_protocol::tier::Tier;
-use casemate_protocol::worker::PortRange;
 use casemate_sandbox::{Places, Wall};
 
 /// Whom the attacker is; this process may be root (CI) or an ordinary user.

@@ -7,7 +7,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram, UnixListener, UnixStream};
 use std::time::Duration;
 
-use casemate_protocol::worker::PortRange;
+use casemate_protocol::ports::PortRange;
 
 use super::cell::{Site, call, errno, free};
 

@@ -1,0 +1,192 @@
+//! The worker's claim of a range of TCP ports: the kernel gives a range to one worker of the machine.
+//!
+//! The claim is a socket bound to the range's first port and never listening. Bound without `SO_REUSEADDR` it refuses every
+//! other bind of that port, whatever options that one has (a port is shared only where both ask for it); as nobody
+//! connects to it, it leaves no TIME_WAIT and the range is free the moment the last holder is gone. Supervisor and spawner
+//! hold it, and agents may not bind it.
+//!
+//! Somebody who is no casemate may listen on another port of the range, on either loopback address, and the agent could
+//! reach it. So each port is tried, with `SO_REUSEADDR`: what still refuses then listens, or may yet, while connections
+//! that an earlier session's servers closed (TIME_WAIT) stand in nobody's way. Who begins to listen there later is not
+//! noticed.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+
+use casemate_protocol::ports::{PortPool, PortRange};
+use casemate_protocol::worker::StartError;
+use nix::errno::Errno;
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, SockaddrStorage, bind, setsockopt, socket, sockopt,
+};
+
+/// A claimed range; dropping it lets go of this process's share.
+#[derive(Debug)]
+pub struct Claim {
+    socket: OwnedFd,
+    own: PortRange,
+}
+
+/// Claims the first range of the pool that nobody has, from the preferred one on.
+///
+/// # Errors
+/// [`StartError::Ports`] where all are taken, or the kernel refuses for another reason.
+pub fn claim(pool: PortPool) -> Result<Claim, StartError> {
+    for port in pool.claims() {
+        let claimed = Claim::of(port).map_err(|errno| StartError::Ports {
+            message: format!(
+                "cannot claim port {port} on 127.0.0.1 ({errno}): set up the loopback interface, and keep \
+                 net.ipv4.ip_unprivileged_port_start below {}",
+                pool.first
+            ),
+        })?;
+        if let Some(claim) = claimed {
+            return Ok(claim);
+        }
+    }
+    Err(StartError::Ports {
+        message: format!(
+            "all {} ranges from port {} on are taken on this machine: stop sessions that are not needed \
+             (`ss -ltnp` shows who else listens there)",
+            pool.ranges, pool.first
+        ),
+    })
+}
+
+// === impl Claim ===
+
+impl Claim {
+    /// The range of this claim; `None` where somebody is in it.
+    fn of(port: u16) -> Result<Option<Self>, Errno> {
+        let socket = stream(AddressFamily::Inet)?;
+        let own = PortRange::behind(port);
+        if !bound(&socket, SocketAddr::from((Ipv4Addr::LOCALHOST, port)))? {
+            return Ok(None);
+        }
+        for port in own.iter() {
+            if !is_free(port)? {
+                return Ok(None);
+            }
+        }
+        Ok(Some(Self { socket, own }))
+    }
+
+    /// The session's own ports.
+    #[must_use]
+    pub fn own(&self) -> PortRange {
+        self.own
+    }
+}
+
+impl AsFd for Claim {
+    /// Whoever gets a copy holds the claim as well.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+fn stream(family: AddressFamily) -> Result<OwnedFd, Errno> {
+    socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)
+}
+
+/// Binds; `false` where the address is taken.
+fn bound(socket: &OwnedFd, address: SocketAddr) -> Result<bool, Errno> {
+    match bind(socket.as_raw_fd(), &SockaddrStorage::from(address)) {
+        Ok(()) => Ok(true),
+        Err(Errno::EADDRINUSE) => Ok(false),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Whether nobody serves a port, at any address of this machine.
+fn is_free(port: u16) -> Result<bool, Errno> {
+    let four = stream(AddressFamily::Inet)?;
+    setsockopt(&four, sockopt::ReuseAddr, &true)?;
+    if !bound(&four, SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)))? {
+        return Ok(false);
+    }
+    let six = match stream(AddressFamily::Inet6) {
+        Ok(six) => six,
+        // A kernel without IPv6: nobody else has it either.
+        Err(Errno::EAFNOSUPPORT) => return Ok(true),
+        Err(errno) => return Err(errno),
+    };
+    setsockopt(&six, sockopt::Ipv6V6Only, &true)?;
+    setsockopt(&six, sockopt::ReuseAddr, &true)?;
+    match bound(&six, SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))) {
+        // Switched off.
+        Err(Errno::EADDRNOTAVAIL) => Ok(true),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read as _;
+    use std::net::{TcpListener, TcpStream};
+    use std::sync::atomic::{AtomicU16, Ordering};
+
+    /// A pool that no other test of this machine looks at, as far as the process id tells.
+    fn pool(ranges: u16) -> PortPool {
+        static NEXT: AtomicU16 = AtomicU16::new(0);
+        let place = u16::try_from(std::process::id() % 40).unwrap() * 16
+            + NEXT.fetch_add(2, Ordering::Relaxed);
+        PortPool { first: 10_000 + place * 16, ranges, preferred: 0 }
+    }
+
+    #[test]
+    fn two_claims_never_share_a_range_and_the_last_refusal_is_typed() {
+        let pool = pool(2);
+        let first = claim(pool).unwrap();
+        let second = claim(pool).unwrap();
+        assert_eq!(first.own(), PortRange { first: pool.first + 1, count: 15 });
+        assert_eq!(second.own(), PortRange { first: pool.first + 17, count: 15 });
+        let error = claim(pool).unwrap_err();
+        assert!(matches!(error, StartError::Ports { .. }), "{error}");
+        assert!(error.to_string().contains("all 2 ranges"), "{error}");
+        drop(first);
+        assert_eq!(claim(pool).unwrap().own().first, pool.first + 1);
+    }
+
+    /// TcpListener sets SO_REUSEADDR (std's documentation says so).
+    #[test]
+    fn no_option_of_another_gets_past_a_claim() {
+        let pool = pool(1);
+        let _claim = claim(pool).unwrap();
+        for address in ["127.0.0.1", "0.0.0.0", "[::]"] {
+            let error = TcpListener::bind(format!("{address}:{}", pool.first)).unwrap_err();
+            assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse, "{address}");
+        }
+        let reusing = stream(AddressFamily::Inet).unwrap();
+        setsockopt(&reusing, sockopt::ReuseAddr, &true).unwrap();
+        setsockopt(&reusing, sockopt::ReusePort, &true).unwrap();
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, pool.first));
+        assert_eq!(bound(&reusing, address), Ok(false));
+        // It refuses connections: it is a claim and no server.
+        assert!(TcpStream::connect(address).is_err());
+    }
+
+    #[test]
+    fn a_range_with_a_foreign_listener_is_left_alone() {
+        for address in ["127.0.0.1", "[::1]", "0.0.0.0", "[::]"] {
+            let pool = pool(2);
+            let listener = TcpListener::bind(format!("{address}:{}", pool.first + 15)).unwrap();
+            assert_eq!(claim(pool).unwrap().own().first, pool.first + 17, "{address}");
+            drop(listener);
+            assert_eq!(claim(pool).unwrap().own().first, pool.first + 1, "{address}");
+        }
+    }
+
+    #[test]
+    fn connections_that_a_server_has_closed_stand_in_nobodys_way() {
+        let pool = pool(1);
+        let listener = TcpListener::bind(("127.0.0.1", pool.first + 5)).unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        // Whoever closes first is left in TIME_WAIT.
+        drop(listener.accept().unwrap());
+        assert_eq!(client.read(&mut [0]).unwrap(), 0);
+        drop((client, listener));
+        claim(pool).unwrap();
+    }
+}
