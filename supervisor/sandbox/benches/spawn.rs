@@ -8,7 +8,7 @@
 //! `ROUNDS=300 cargo bench -p casemate-sandbox --bench spawn`. The program is built by `cc -static -O2` from
 //! `int main(void) { return 0; }`.
 // A benchmark leaves by its exit code and panics where it cannot go on.
-#![allow(clippy::unwrap_used, clippy::exit)]
+#![allow(clippy::unwrap_used, clippy::exit, reason = "a benchmark that cannot go on ends there")]
 
 use std::ffi::{CStr, CString};
 use std::fs::File;

@@ -1,6 +1,6 @@
 //! The kernel report on the machine that runs the tests.
 // Test code: a panic is the failure report. Clippy knows that only of `#[test]` functions.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails there")]
 
 mod support;
 

@@ -1,6 +1,10 @@
 //! A worker in its namespaces: what is there, what is not, who it is, and whose death ends whom.
 // Test code: a panic is the failure report. Clippy knows that only of `#[test]` functions.
-#![allow(clippy::unwrap_used, clippy::exit)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::exit,
+    reason = "a test that cannot go on fails there; a role ends its process"
+)]
 
 mod support;
 

@@ -1,7 +1,11 @@
 //! The spawner from the agent's side: what a process behind a wall can do to the spawner, the supervisor and another
 //! session, and what it inherits.
 // Test code: a panic is the failure report. Clippy knows that only of `#[test]` functions.
-#![allow(clippy::unwrap_used)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::exit,
+    reason = "a test that cannot go on fails there; a role ends its process"
+)]
 
 mod support;
 

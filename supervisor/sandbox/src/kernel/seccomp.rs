@@ -7,7 +7,7 @@ use nix::errno::Errno;
 use super::trial::{Outcome, words};
 
 /// The answer of the filter, unlike any that the system call gives by itself.
-const MARK: u16 = libc::EDOM as u16;
+const MARK: Errno = Errno::EDOM;
 
 /// `SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV` (Linux 5.19): a signal does not restart a call that is being served.
 const WAIT_KILLABLE: libc::c_ulong = 1 << 5;
@@ -18,10 +18,11 @@ const NOTIF_SET_FLAGS: libc::c_ulong = 0x4008_2104;
 
 /// A filter on one harmless system call answers it.
 pub(super) fn filter() -> Outcome {
-    install(libc::SYS_sched_yield, libc::SECCOMP_RET_ERRNO | u32::from(MARK), 0).map_err(words)?;
+    install(libc::SYS_sched_yield, libc::SECCOMP_RET_ERRNO | (MARK as i32).cast_unsigned(), 0)
+        .map_err(words)?;
     // SAFETY: no arguments.
     match Errno::result(unsafe { libc::sched_yield() }) {
-        Err(errno) if errno as i32 == i32::from(MARK) => Ok("a filtered call refused".to_owned()),
+        Err(MARK) => Ok("a filtered call refused".to_owned()),
         Err(errno) => Err(format!("the filtered call failed otherwise: {}", words(errno))),
         Ok(_) => Err("the filter does not refuse".to_owned()),
     }

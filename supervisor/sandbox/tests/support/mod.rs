@@ -1,7 +1,12 @@
 //! Runs tests one after another in one thread: the spawner and the namespaces are made before any thread exists, which
 //! libtest cannot offer. As root every test runs twice, as root and as uid 1000: the product is for ordinary users.
 // Each test program uses a part of it; a panic is the failure report; a test program leaves by its exit code.
-#![allow(dead_code, clippy::unwrap_used, clippy::exit)]
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    clippy::exit,
+    reason = "each test program uses its part; a role ends its process"
+)]
 
 use std::ffi::CString;
 use std::fs;

@@ -4,7 +4,12 @@
 //! Everything runs in this process: Landlock, seccomp and (by raw system call) the uid are a thread's own.
 
 // Test code: a panic is the failure report. Clippy knows that only of `#[test]` functions.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails there")]
+#![allow(
+    clippy::cast_sign_loss,
+    clippy::cast_possible_truncation,
+    reason = "attacks hand raw words to system calls, as an attacker's own code does"
+)]
 
 mod calls;
 mod cell;

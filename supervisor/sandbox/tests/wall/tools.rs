@@ -32,7 +32,7 @@ fn run_if_installed(tool: &str, script: &str) -> Option<String> {
     let known =
         ["/usr/local/bin", "/usr/bin", "/bin"].iter().any(|at| Path::new(at).join(tool).exists());
     if !known {
-        eprintln!("skipped: {tool} is not installed under /usr");
+        println!("SKIP: {tool} is not installed under /usr");
         return None;
     }
     Some(run(script))
