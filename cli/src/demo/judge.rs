@@ -86,8 +86,10 @@ pub(crate) fn promise(wall: Wall, tier: Tier, attack: &str) -> Promise {
         Wall::Process => (NO_PROCESS, false),
         Wall::Supervisor => (NOT_YOURS, false),
         Wall::Port => (NOT_YOURS, false),
+        // EACCES: the socket itself is refused.
+        Wall::AbstractSocket if domain => (NOT_YOURS, false),
         Wall::AbstractSocket => (&["EPERM"], false),
-        Wall::PathSocket if domain => (NOT_YOURS, true),
+        Wall::PathSocket if domain => (&["EACCES"], false),
         Wall::PathSocket => (GONE, false),
         Wall::Kernel => (
             &[
@@ -158,9 +160,7 @@ mod tests {
             for tier in [Tier::Domain, Tier::Namespace] {
                 for attack in ["read", "overwrite", "kill", "connect", "scan by content"] {
                     let verdict = promise(*wall, tier, attack).judge(SUCCEEDED);
-                    let named_leak = *wall == Wall::PathSocket && tier == Tier::Domain;
-                    let expected = if named_leak { Verdict::Leak } else { Verdict::Wrong };
-                    assert_eq!(verdict, expected, "{wall:?} {tier} {attack}");
+                    assert_eq!(verdict, Verdict::Wrong, "{wall:?} {tier} {attack}");
                 }
             }
         }
@@ -192,6 +192,7 @@ mod tests {
         for (wall, attack, answer) in [
             (Wall::Port, "connect", "ECONNREFUSED"),
             (Wall::AbstractSocket, "connect", "ECONNREFUSED"),
+            (Wall::PathSocket, "send a datagram", "EPROTOTYPE"),
             (Wall::Process, "read its memory", "EFAULT"),
             (Wall::Search, "scan by name", "out of time"),
             (Wall::Open, "scan for its own", "nothing found"),

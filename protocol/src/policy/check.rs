@@ -9,7 +9,8 @@ use super::error::{PolicyError, position};
 use super::file::{self, Op};
 use super::{
     Comparison, Condition, EnvironmentRule, FORMAT_VERSION, PathRule, PathTemplate, Policy, Port,
-    RlimitRule, ScopeRule, SocketRule, SocketRules, SyscallRule, TcpRule, TextTemplate, Width,
+    RlimitRule, ScopeRule, SocketCall, SocketRule, SocketRules, SyscallRule, TcpRule, TextTemplate,
+    Width,
 };
 
 /// Landlock's ABI that has TCP rules, and the one that has scopes (landlock(7)).
@@ -232,7 +233,7 @@ impl<'a> Checker<'a> {
     }
 
     fn socket(&self, rule: Spanned<file::Socket>) -> Checked<SocketRule> {
-        let file::Socket { family, types, protocols, reason } = rule.into_inner();
+        let file::Socket { family, types, protocols, calls, tier, abi, reason } = rule.into_inner();
         if types.get_ref().is_empty() {
             return Err(self.wrong(&types, "types is empty: name a type or remove the rule"));
         }
@@ -241,10 +242,27 @@ impl<'a> Checker<'a> {
                 self.wrong(&protocols, "protocols is empty: name one (0 is the default protocol)")
             );
         }
+        let calls = match calls {
+            None => SocketCall::ALL.to_vec(),
+            Some(named) => {
+                let mut calls = named.get_ref().clone();
+                calls.sort_unstable();
+                calls.dedup();
+                if calls.is_empty() || calls.len() != named.get_ref().len() {
+                    return Err(
+                        self.wrong(&named, "calls names each of socket and socketpair once at most: name one, or leave it out for both")
+                    );
+                }
+                calls
+            }
+        };
         Ok(SocketRule {
             family,
             types: types.into_inner(),
             protocols: protocols.into_inner(),
+            calls,
+            tier,
+            landlock_abi: abi,
             reason: self.reason(reason)?,
         })
     }

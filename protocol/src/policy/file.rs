@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::words::{Access, Errno, Resource, Scope, SocketFamily, SocketType};
+use super::words::{Access, Errno, Resource, Scope, SocketCall, SocketFamily, SocketType};
 use crate::tier::Tier;
 
 #[derive(Deserialize)]
@@ -117,6 +117,11 @@ pub(super) struct Socket {
     pub(super) family: SocketFamily,
     pub(super) types: Spanned<Vec<SocketType>>,
     pub(super) protocols: Spanned<Vec<u32>>,
+    pub(super) calls: Option<Spanned<Vec<SocketCall>>>,
+    #[serde(default = "weakest")]
+    pub(super) tier: Tier,
+    #[serde(default)]
+    pub(super) abi: u32,
     pub(super) reason: Spanned<String>,
 }
 

@@ -22,7 +22,9 @@ use crate::tier::Tier;
 
 pub use error::PolicyError;
 pub use template::{PathTemplate, Place, TextPiece, TextTemplate};
-pub use words::{Access, Comparison, Errno, Resource, Scope, SocketFamily, SocketType, Width};
+pub use words::{
+    Access, Comparison, Errno, Resource, Scope, SocketCall, SocketFamily, SocketType, Width,
+};
 
 /// The policy that is used where a profile names none (`policies/developer.toml`).
 pub const DEVELOPER: &str = include_str!("../../../policies/developer.toml");
@@ -167,6 +169,22 @@ pub struct SocketRules {
     pub allow: Vec<SocketRule>,
 }
 
+// === impl SocketRules ===
+
+impl SocketRules {
+    /// The rules that allow something to `call` where a worker has this tier and the kernel this Landlock ABI.
+    pub fn allowing(
+        &self,
+        call: SocketCall,
+        tier: Tier,
+        landlock_abi: u32,
+    ) -> impl Iterator<Item = &SocketRule> {
+        self.allow.iter().filter(move |rule| {
+            rule.calls.contains(&call) && rule.tier <= tier && rule.landlock_abi <= landlock_abi
+        })
+    }
+}
+
 /// Combinations of family, type and protocol.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SocketRule {
@@ -176,6 +194,12 @@ pub struct SocketRule {
     pub types: Vec<SocketType>,
     /// The protocol numbers (0: the family's default); never empty.
     pub protocols: Vec<u32>,
+    /// The calls that may make them; never empty, no call twice.
+    pub calls: Vec<SocketCall>,
+    /// The weakest tier at which the rule applies.
+    pub tier: Tier,
+    /// The lowest Landlock ABI at which the rule applies; 0: any.
+    pub landlock_abi: u32,
     /// Why.
     pub reason: String,
 }

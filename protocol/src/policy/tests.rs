@@ -84,6 +84,42 @@ fn every_kind_of_rule_needs_a_reason() {
 }
 
 #[test]
+fn a_socket_rule_applies_to_its_calls_from_its_tier_and_abi_on() {
+    let rule = |lines: &str| {
+        let rule = format!(
+            "[[socket]]\nfamily = \"unix\"\ntypes = [\"stream\"]\nprotocols = [0]\n{lines}reason = \"r\"\n"
+        );
+        parse(&rule).unwrap().sockets
+    };
+    let (one, pair) = (SocketCall::Socket, SocketCall::Socketpair);
+    let (domain, namespace) = (Tier::Domain, Tier::Namespace);
+    let cases = [
+        ("", vec![(one, domain, 6), (pair, domain, 6), (one, namespace, 6)], vec![]),
+        ("calls = [\"socketpair\"]\n", vec![(pair, domain, 6)], vec![(one, Tier::Pod, 9)]),
+        (
+            "tier = \"namespace\"\n",
+            vec![(one, namespace, 6), (pair, Tier::Pod, 6)],
+            vec![(one, domain, 9)],
+        ),
+        ("abi = 9\n", vec![(one, domain, 9), (one, domain, 10)], vec![(one, namespace, 8)]),
+        (
+            "abi = 9\ntier = \"namespace\"\n",
+            vec![(one, namespace, 9)],
+            vec![(one, namespace, 8), (one, domain, 9)],
+        ),
+    ];
+    for (lines, applies, does_not) in cases {
+        let rules = rule(lines);
+        for (call, tier, abi) in applies {
+            assert_eq!(rules.allowing(call, tier, abi).count(), 1, "{lines} {call:?} {tier} {abi}");
+        }
+        for (call, tier, abi) in does_not {
+            assert_eq!(rules.allowing(call, tier, abi).count(), 0, "{lines} {call:?} {tier} {abi}");
+        }
+    }
+}
+
+#[test]
 fn wrong_values_name_the_fix() {
     let path =
         |path: &str| format!("[[path]]\npath = \"{path}\"\naccess = [\"read\"]\nreason = \"r\"\n");
@@ -93,6 +129,11 @@ fn wrong_values_name_the_fix() {
         )
     };
     let tcp = |connect: &str| format!("[[tcp]]\nconnect = [{connect}]\nreason = \"r\"\n");
+    let socket = |line: &str| {
+        format!(
+            "[[socket]]\nfamily = \"unix\"\ntypes = [\"stream\"]\nprotocols = [0]\n{line}\nreason = \"r\"\n"
+        )
+    };
     let set = |set: &str| format!("[[environment]]\nset = {{ {set} }}\nreason = \"r\"\n");
     let cases = [
         (path("usr"), 2, "begin it with /"),
@@ -131,6 +172,10 @@ fn wrong_values_name_the_fix() {
             2,
             "use [[socket]]",
         ),
+        (socket("calls = []"), 5, "name one"),
+        (socket("calls = [\"socket\", \"socket\"]"), 5, "once at most"),
+        (socket("calls = [\"accept\"]"), 5, "unknown variant `accept`"),
+        (socket("tier = \"tier\""), 5, "unknown variant `tier`"),
         (
             when(&["arg = 1, bits = 32, op = \"equal\", value = 0"; 17].join(" }, { ")),
             4,

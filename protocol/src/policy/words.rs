@@ -130,6 +130,32 @@ impl SocketFamily {
     }
 }
 
+/// A system call that makes sockets. A pair is connected to itself; what socket(2) makes can be connected to a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SocketCall {
+    /// socket(2).
+    Socket,
+    /// socketpair(2).
+    Socketpair,
+}
+
+// === impl SocketCall ===
+
+impl SocketCall {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Socket, Self::Socketpair];
+
+    /// As in syscalls(2).
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Socket => "socket",
+            Self::Socketpair => "socketpair",
+        }
+    }
+}
+
 /// A socket's type (socket(2)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -110,7 +110,7 @@ impl Wall {
     /// [`WallError`] where the policy cannot be enforced exactly as written.
     pub fn build(policy: &Policy, places: &Places) -> Result<Self, WallError> {
         let abi = ruleset::require(policy)?;
-        let programs = seccomp::compile(policy)?;
+        let programs = seccomp::compile(policy, places.tier, abi)?;
         let (rlimits, lowered) = rlimits::fit(policy)?;
         let ruleset = ruleset::open(policy, places, abi)?;
         let instructions: usize = programs.iter().map(|program| program.instructions.len()).sum();
@@ -120,6 +120,7 @@ impl Wall {
             policy.syscalls.len(),
             policy.sockets.allow.len(),
         ));
+        notes.push(sockets::note(&policy.sockets, places.tier, abi));
         notes.extend(lowered);
         Ok(Self { id: WallId::next(), ruleset: ruleset.fd, programs, rlimits, notes })
     }

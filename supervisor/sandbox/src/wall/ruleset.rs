@@ -197,11 +197,10 @@ fn notes(policy: &Policy, abi: u32, granted: usize, skipped: &[String]) -> Vec<S
         policy.landlock_abi,
         policy.scopes.len()
     )];
-    for (since, what) in [(5, "ioctl on device files"), (9, "connections to pathname unix sockets")]
-    {
-        if abi < since {
-            notes.push(format!("landlock abi {abi} does not restrict {what} (abi {since} does)"));
-        }
+    if abi < 5 {
+        notes.push(format!(
+            "landlock abi {abi} does not restrict ioctl on device files (abi 5 does)"
+        ));
     }
     if abi > NEWEST_NUMBER {
         notes.push(format!(

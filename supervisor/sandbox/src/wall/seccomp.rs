@@ -9,7 +9,8 @@
 
 use std::collections::BTreeMap;
 
-use casemate_protocol::policy::{Comparison, Condition, Errno, Policy};
+use casemate_protocol::policy::{Comparison, Condition, Errno, Policy, SocketCall};
+use casemate_protocol::tier::Tier;
 use seccompiler::TargetArch;
 
 use super::program::{self, Action, Clause, Verdict};
@@ -20,19 +21,19 @@ use super::{Program, WallError, sockets};
 const MAX_ALTERNATIVES: usize = 512;
 
 /// The programs in the order in which they are to be installed.
-pub(super) fn compile(policy: &Policy) -> Result<Vec<Program>, WallError> {
+pub(super) fn compile(policy: &Policy, tier: Tier, abi: u32) -> Result<Vec<Program>, WallError> {
     let architecture = std::env::consts::ARCH;
     let target =
         TargetArch::try_from(architecture).map_err(|_| WallError::Architecture(architecture))?;
-    Ok(vec![program::lay_out(target, &verdicts(policy)?)?])
+    Ok(vec![program::lay_out(target, &verdicts(policy, tier, abi)?)?])
 }
 
-fn verdicts(policy: &Policy) -> Result<BTreeMap<u32, Verdict>, WallError> {
+fn verdicts(policy: &Policy, tier: Tier, abi: u32) -> Result<BTreeMap<u32, Verdict>, WallError> {
     let mut verdicts = BTreeMap::new();
-    let sockets = sockets::verdict(&policy.sockets);
-    for name in ["socket", "socketpair"] {
-        if let Some(Found::Number(number)) = syscalls::find(name) {
-            verdicts.insert(number, sockets.clone());
+    for call in SocketCall::ALL {
+        if let Some(Found::Number(number)) = syscalls::find(call.name()) {
+            let allowed = policy.sockets.allowing(call, tier, abi);
+            verdicts.insert(number, sockets::verdict(allowed, policy.sockets.errno));
         }
     }
     for rule in &policy.syscalls {

@@ -53,6 +53,13 @@ impl Site {
         Self { _directory: directory, root, places }
     }
 
+    /// With the rules of that tier. Only the rules: the mounts are this machine's.
+    pub(crate) fn in_tier(tier: Tier) -> Self {
+        let mut site = Self::new();
+        site.places.tier = tier;
+        site
+    }
+
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.root.join(name)
     }

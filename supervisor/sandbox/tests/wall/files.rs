@@ -4,7 +4,7 @@ use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{OpenOptionsExt, symlink};
-use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::process::Command;
 
 use super::cell::{Site, errno, free};
@@ -26,7 +26,7 @@ const ATTACKS: &[Attack] = &[
     ("mkdir", |site| fs::create_dir(site.path("other/new")), &[libc::EACCES]),
     ("rmdir", |site| fs::remove_dir_all(site.path("other/dir")), &[libc::EACCES]),
     ("symlink there", |site| symlink("x", site.path("other/new")), &[libc::EACCES]),
-    ("socket there", |site| UnixListener::bind(site.path("other/new")).map(drop), &[libc::EACCES]),
+    ("socket there", |site| socket_file(&site.path("other/new")), &[libc::EACCES]),
     (
         "move out",
         |site| fs::rename(site.path("other/secret"), site.path("work/got")),
@@ -81,6 +81,12 @@ fn another_sessions_files_are_closed() {
     }
 }
 
+/// What bind(2) makes, without a socket: tier `domain` refuses those before any path.
+fn socket_file(path: &Path) -> io::Result<()> {
+    use nix::sys::stat::{Mode, SFlag, mknod};
+    Ok(mknod(path, SFlag::S_IFSOCK, Mode::S_IRWXU, 0)?)
+}
+
 #[test]
 fn ones_own_files_are_open() {
     let site = Site::new();
@@ -93,7 +99,7 @@ fn ones_own_files_are_open() {
             fs::hard_link(place.join("a/file"), place.join("a/b/link")).unwrap();
             fs::rename(place.join("a/file"), place.join("moved")).unwrap();
             symlink("moved", place.join("soft")).unwrap();
-            drop(UnixListener::bind(place.join("socket")).unwrap());
+            socket_file(&place.join("socket")).unwrap();
             truncate(&site, "work/mine").unwrap();
             assert_eq!(fs::read_to_string(place.join("soft")).unwrap(), "x");
             fs::remove_dir_all(place.join("a")).unwrap();

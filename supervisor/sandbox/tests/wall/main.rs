@@ -17,3 +17,4 @@ mod files;
 mod network;
 mod processes;
 mod tools;
+mod unix;

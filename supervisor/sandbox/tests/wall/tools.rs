@@ -58,8 +58,15 @@ fn python_runs_threads_and_children() {
     let script = "python3 -c 'import ssl, subprocess, threading, tempfile\n\
                   t = threading.Thread(target=print, args=(\"thread\",)); t.start(); t.join()\n\
                   print(subprocess.check_output([\"echo\", \"child\"]).decode().strip())\n\
-                  print(len(tempfile.mkdtemp()) > 0)'";
-    run_if_installed("python3", script).inspect(|out| assert_eq!(out, "thread\nchild\nTrue\n"));
+                  print(len(tempfile.mkdtemp()) > 0)\n\
+                  import asyncio, socket\n\
+                  async def child(): return (await (await asyncio.create_subprocess_exec(\"true\")).wait())\n\
+                  print(asyncio.run(child())); a, b = socket.socketpair(); a.send(b\"x\"); print(b.recv(1))\n\
+                  import multiprocessing\n\
+                  q, w = multiprocessing.Pipe()\n\
+                  p = multiprocessing.get_context(\"fork\").Process(target=w.send, args=(7,)); p.start(); print(q.recv()); p.join()'";
+    run_if_installed("python3", script)
+        .inspect(|out| assert_eq!(out, "thread\nchild\nTrue\n0\nb'x'\n7\n"));
 }
 
 #[test]
@@ -70,6 +77,18 @@ fn node_runs_workers_and_children() {
         console.log(require(\"child_process\").execSync(\"echo child\").toString().trim());\n\
         new (require(\"worker_threads\").Worker)(\"console.log(\\\"worker\\\")\", { eval: true });'";
     run_if_installed("node", script).inspect(|out| assert_eq!(out, "child\nworker\n"));
+}
+
+/// The channel between a forked process and its parent is a pair of stream sockets; so is a piped stdin.
+#[test]
+fn node_speaks_with_forked_processes() {
+    let script = "echo 'process.on(\"message\", (m) => process.send(m + 1, () => process.disconnect()))' > child.js; \
+        node -e '\n\
+        const { fork, spawn } = require(\"child_process\");\n\
+        const child = fork(\"./child.js\"); child.on(\"message\", (m) => console.log(\"fork\", m)); child.send(1);\n\
+        child.on(\"exit\", () => { const cat = spawn(\"cat\", { stdio: \"pipe\" });\n\
+            cat.stdout.on(\"data\", (d) => console.log(\"pipe\", String(d))); cat.stdin.end(\"x\"); });'";
+    run_if_installed("node", script).inspect(|out| assert_eq!(out, "fork 2\npipe x\n"));
 }
 
 #[test]
