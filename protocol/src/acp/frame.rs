@@ -2,18 +2,23 @@
 //!
 //! A frame is never re-serialised: numbers, escapes, key order and unknown fields of a peer survive because
 //! [`Frame::splice`] replaces byte ranges of the original line.
-
 //!
-//! Depth is no danger: values off the spine are walked without recursion ([`scan`]). Names are compared after JSON's
-//! escapes are taken off, and a member that is read or replaced must not come twice, so nothing can be hidden from a
-//! splice behind a spelling.
+//! Depth is no danger here: values off the spine are walked without recursion ([`scan`]); it may be one to whoever
+//! reads next, so it has a limit ([`MAX_DEPTH`]). Names are compared after JSON's escapes are taken off, a member that
+//! is read or replaced must not come twice, and no other may have its name in another case ([`folded`]), so nothing can
+//! be hidden from a splice behind a spelling, whatever reads the line next.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
+mod depth;
+mod fold;
 mod scan;
 #[cfg(test)]
 mod tests;
+
+pub use depth::MAX_DEPTH;
+pub use fold::folded;
 
 /// The longest line that is relayed, in bytes.
 pub const MAX_LINE: usize = 64 * 1024 * 1024;
@@ -33,6 +38,15 @@ pub enum FrameError {
     /// The same member twice: peers disagree about which one counts, so a splice could be talked around.
     #[error("member `{0}` appears twice")]
     Duplicate(String),
+    /// A member that is not the named one, but is to a reader that does not mind case (Go's): it would act on this one.
+    #[error("a member is spelled like `{0}` but for its case")]
+    Lookalike(&'static str),
+    /// Nested deeper than [`MAX_DEPTH`].
+    #[error("nested deeper than {MAX_DEPTH} levels")]
+    TooDeep,
+    /// A method and a result or an error: peers disagree about whether it asks or answers.
+    #[error("both a method and a result or an error")]
+    TwoKinds,
     /// Neither a request nor a notification nor a response.
     #[error("neither a method nor a result nor an error")]
     NoKind,
@@ -100,6 +114,14 @@ pub fn member<'a>(raw: &'a str, path: &[&str]) -> Option<&'a str> {
     path.iter().try_fold(raw, |value, name| scan::member(value, name))
 }
 
+/// The id (raw JSON) that a line answers which is JSON and yet no frame: whoever asked should not wait for ever.
+#[must_use]
+pub fn answered_by(refused: &str) -> Option<&str> {
+    let id = scan::member(refused, "id")?;
+    let one = id.starts_with(|c: char| matches!(c, '"' | '-' | '0'..='9'));
+    (one && scan::member(refused, "method").is_none()).then_some(id)
+}
+
 /// The line without line breaks: a valid frame has them between its tokens only, where a space means the same. A
 /// reader of lines would take each part for a message of its own, which a nested object makes a forgery.
 #[must_use]
@@ -139,6 +161,12 @@ impl<'a> Frame<'a> {
         if let Some(name) = found.duplicate {
             return Err(FrameError::Duplicate(name.to_owned()));
         }
+        if let Some(name) = found.lookalike {
+            return Err(FrameError::Lookalike(name));
+        }
+        if depth::is_too_deep(text) {
+            return Err(FrameError::TooDeep);
+        }
         let method = match found.method {
             Some(raw) => Some(string(raw.get()).ok_or(FrameError::WrongType("method"))?),
             None => None,
@@ -149,10 +177,12 @@ impl<'a> Frame<'a> {
         {
             return Err(FrameError::WrongType("id"));
         }
+        let answers = found.result.is_some() || found.error.is_some();
         let kind = match (&method, id) {
+            (Some(_), _) if answers => return Err(FrameError::TwoKinds),
             (Some(_), Some(_)) => Kind::Request,
             (Some(_), None) => Kind::Notification,
-            (None, _) if found.result.is_some() || found.error.is_some() => Kind::Response,
+            (None, _) if answers => Kind::Response,
             (None, _) => return Err(FrameError::NoKind),
         };
         Ok(Self {

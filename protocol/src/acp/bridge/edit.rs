@@ -17,10 +17,11 @@ pub(crate) enum Fate {
     Become(String),
 }
 
-/// The object with each member's fate applied; key order stays.
+/// The object with each member's fate applied; key order stays. `fate` is asked with folded names ([`frame::folded`]),
+/// which it compares with lower-case ones: what the host takes for a member is treated as one.
 ///
 /// # Errors
-/// [`FrameError`] where `object` is not an object, or names a member twice, or `fate` says so.
+/// [`FrameError`] where `object` is not an object, or names a member twice, in whatever case, or `fate` says so.
 pub(crate) fn edit(
     object: &str,
     mut fate: impl FnMut(&str, &str) -> Result<Fate, FrameError>,
@@ -31,10 +32,12 @@ pub(crate) fn edit(
         .ok_or_else(|| FrameError::NotJson("not an object where one must be".into()))?;
     let mut seen = HashSet::with_capacity(members.len());
     for (key, value) in &members {
-        if !seen.insert(key) {
+        let name = frame::folded(key);
+        let fate = fate(&name, value)?;
+        if !seen.insert(name) {
             return Err(FrameError::Duplicate(key.clone().into_owned()));
         }
-        let value = match fate(key, value)? {
+        let value = match fate {
             Fate::Keep => (*value).to_owned(),
             Fate::Drop => continue,
             Fate::Become(value) => value,
@@ -50,14 +53,15 @@ pub(crate) fn edit(
     Ok(out)
 }
 
-/// The object with the member set to raw JSON, wherever it was.
+/// The object with the member set to raw JSON, wherever it was and in whatever case.
 ///
 /// # Errors
 /// [`FrameError`] as [`edit`].
 pub(crate) fn set(object: &str, name: &str, value: &str) -> Result<String, FrameError> {
     let mut found = false;
+    let wanted = frame::folded(name);
     let mut out = edit(object, |key, _| {
-        Ok(if key == name {
+        Ok(if key == wanted {
             found = true;
             Fate::Become(value.to_owned())
         } else {

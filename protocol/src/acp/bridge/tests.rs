@@ -439,6 +439,48 @@ fn an_agent_cannot_speak_for_another_session() {
 }
 
 #[test]
+fn a_host_that_does_not_mind_case_is_told_nothing_else_than_we_read() {
+    let mut stage = Stage::initialized(None);
+    let (link, own) = stage.opens("agent-1");
+    stage.opens("agent-2");
+    let prompt = stage.prompts(&own);
+    for line in [
+        r#"{"id":1,"method":"session/request_permission","params":{"sessionId":"agent-1"},"Method":"fs/read_text_file","Params":{"path":"/etc/passwd"}}"#,
+        r#"{"id":1,"method":"session/request_permission","METHOD":"terminal/create","params":{"sessionId":"agent-1"}}"#,
+        r#"{"id":1,"ID":2,"method":"session/request_permission","params":{"sessionId":"agent-1"}}"#,
+        r#"{"method":"session/update","params":{"sessionId":"agent-1","SessionID":"agent-2"}}"#,
+        "{\"method\":\"session/update\",\"params\":{\"sessionId\":\"agent-1\",\"\u{17f}essionId\":\"agent-2\"}}",
+        r#"{"id":1,"method":"session/request_permission","params":{"sessionId":"agent-1"},"result":{}}"#,
+        r#"{"method":"elicitation/complete","params":{"elicitationId":"e","SessionId":"agent-2"}}"#,
+    ] {
+        stage.happens(Event::FromWorker(link, line.as_bytes()));
+        assert_eq!(stage.told(), Vec::<Value>::new(), "{line}");
+    }
+    let answer =
+        format!(r#"{{"id":{prompt},"result":{{"stopReason":"end_turn","SessionId":"agent-2"}}}}"#);
+    stage.happens(Event::FromWorker(link, answer.as_bytes()));
+    assert_eq!(stage.told(), Vec::<Value>::new());
+}
+
+#[test]
+fn an_elicitation_is_completed_in_its_own_session_only() {
+    let mut stage = Stage::initialized(None);
+    let (link, own) = stage.opens("agent-1");
+    let (_, other) = stage.opens("agent-2");
+    for name in ["agent-2", other.as_str(), own.as_str()] {
+        let params = json!({"elicitationId":"e","sessionId":name});
+        stage.worker(link, &json!({"method":"elicitation/complete","params":params}));
+        assert_eq!(stage.told(), Vec::<Value>::new(), "{name}");
+    }
+    stage.worker(link, &json!({"method":"elicitation/complete","params":{"elicitationId":"e"}}));
+    let params = json!({"elicitationId":"e","sessionId":"agent-1"});
+    stage.worker(link, &json!({"method":"elicitation/complete","params":params}));
+    let told = stage.told();
+    assert_eq!(told[0]["params"], json!({"elicitationId":"e"}));
+    assert_eq!(told[1]["params"], json!({"elicitationId":"e","sessionId":own.as_str()}));
+}
+
+#[test]
 fn updates_that_come_before_their_session_new_is_answered_are_kept_for_it() {
     let mut stage = Stage::initialized(None);
     let id = stage.asks("session/new", json!({"cwd":"/x","mcpServers":[]}));

@@ -3,17 +3,17 @@
 //! ACP lets an agent read and write the host's files (`fs/*`) and run commands there (`terminal/*`), and lets a host be
 //! told which command to run for a login. For a confined agent each of these is a way out, so none passes: not as an
 //! advertised capability, not as a request, not as an authentication method. Default is refusal: what is not named here
-//! does not reach the host.
+//! does not reach the host. Names in objects are compared folded, as the laxest host would read them.
 
 use crate::acp::bridge::edit::{Fate, edit, set};
-use crate::acp::frame::{FrameError, array, string};
+use crate::acp::frame::{FrameError, array, folded, string};
 
 /// What becomes of a method that an agent calls on its client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Passage {
     /// To the host, with the session's id rewritten.
     Session,
-    /// To the host as it is: names no session.
+    /// To the host, where it names no session or its own.
     Bare,
     /// To the host, `params.requestId` being one of the agent's own requests.
     CancelRequest,
@@ -45,9 +45,9 @@ pub(crate) fn withheld(method: &str) -> bool {
     matches!(method, "session/list" | "session/fork" | "session/delete" | "logout")
 }
 
-/// `_meta` members that tell a peer about terminals (`terminal_output`, `terminal-auth`).
+/// `_meta` members that tell a peer about terminals (`terminal_output`, `terminal-auth`), by their folded names.
 fn is_terminal_hint(key: &str) -> bool {
-    key.to_ascii_lowercase().contains("terminal")
+    key.contains("terminal")
 }
 
 fn is_object(raw: &str) -> bool {
@@ -78,7 +78,7 @@ pub(crate) fn client_capabilities(raw: &str) -> Result<String, FrameError> {
 /// The params of `initialize` with stripped capabilities and hints.
 pub(crate) fn initialize_params(raw: &str) -> Result<String, FrameError> {
     edit(raw, |key, value| match key {
-        "clientCapabilities" if is_object(value) => client_capabilities(value).map(Fate::Become),
+        "clientcapabilities" if is_object(value) => client_capabilities(value).map(Fate::Become),
         "_meta" => without_hints(value),
         _ => Ok(Fate::Keep),
     })
@@ -93,11 +93,11 @@ pub(crate) fn initialize_params(raw: &str) -> Result<String, FrameError> {
 pub(crate) fn initialize_result(raw: &str) -> Result<String, FrameError> {
     let mut capabilities = "{}".to_owned();
     let stripped = edit(raw, |key, value| match key {
-        "agentCapabilities" if is_object(value) => {
+        "agentcapabilities" if is_object(value) => {
             capabilities = value.to_owned();
             Ok(Fate::Keep)
         }
-        "authMethods" => auth_methods(value).map(Fate::Become),
+        "authmethods" => auth_methods(value).map(Fate::Become),
         "_meta" => without_hints(value),
         _ => Ok(Fate::Keep),
     })?;
@@ -107,7 +107,7 @@ pub(crate) fn initialize_result(raw: &str) -> Result<String, FrameError> {
 fn agent_capabilities(raw: &str) -> Result<String, FrameError> {
     let mut session = "{}".to_owned();
     let capabilities = edit(raw, |key, value| match key {
-        "sessionCapabilities" if is_object(value) => {
+        "sessioncapabilities" if is_object(value) => {
             session = edit(value, |key, _| {
                 Ok(match key {
                     "list" | "fork" | "delete" => Fate::Drop,
@@ -135,7 +135,7 @@ fn auth_methods(raw: &str) -> Result<String, FrameError> {
         let mut terminal = false;
         let method = edit(method, |key, value| match key {
             "type" => {
-                terminal = string(value).is_some_and(|kind| kind == "terminal");
+                terminal = string(value).is_some_and(|kind| folded(&kind) == "terminal");
                 Ok(Fate::Keep)
             }
             // The older spelling: `"terminal": {"command": …}` in place of a type.
@@ -175,6 +175,33 @@ mod tests {
             "agentCapabilities":{"loadSession":true,"sessionCapabilities":{"resume":{},"close":{}},"auth":{}},
             "authMethods":[{"id":"a","name":"A"},{"id":"m","_meta":{"k":1}}]});
         assert_eq!(out, want);
+    }
+
+    #[test]
+    fn what_a_host_without_regard_to_case_would_read_is_stripped_too() {
+        let raw = r#"{"AuthMethods":[{"id":"a","Terminal":{"command":"sh"}},{"id":"t","type":"Terminal"},{"id":"u","Type":"terminal"},
+            {"id":"v","TYPE":"TERM\u0130NAL"}],"AgentCapabilities":{"ses\u017fionCapabilities":{"List":{},"x":1},"Auth":{"Logout":{}},
+            "LoadSession":false},"_META":{"Terminal-Auth":1}}"#;
+        let out: serde_json::Value =
+            serde_json::from_str(&initialize_result(raw).unwrap()).unwrap();
+        let want = serde_json::json!({"AuthMethods":[{"id":"a"}],
+            "AgentCapabilities":{"ses\u{17f}ionCapabilities":{"x":1,"close":{}},"Auth":{},"LoadSession":true},"_META":{}});
+        assert_eq!(out, want);
+        let raw = r#"{"FS":{},"Terminal":true,"Auth":{"TERMINAL":1}}"#;
+        assert_eq!(client_capabilities(raw).unwrap(), r#"{"Auth":{}}"#);
+    }
+
+    #[test]
+    fn a_member_in_two_spellings_is_refused() {
+        for raw in [
+            r#"{"authMethods":[],"AuthMethods":[{"id":"t","type":"terminal"}]}"#,
+            r#"{"agentCapabilities":{},"AgentCapabilities":{"auth":{"logout":{}}}}"#,
+            r#"{"authMethods":[{"id":"t","type":"agent","Type":"terminal"}]}"#,
+            r#"{"agentCapabilities":{"auth":{},"AUTH":{"logout":{}}}}"#,
+        ] {
+            let refused = initialize_result(raw);
+            assert!(matches!(refused, Err(FrameError::Duplicate(_))), "{raw}: {refused:?}");
+        }
     }
 
     #[test]

@@ -71,9 +71,10 @@ impl Bridge {
         let method = frame.method();
         match wall::agent_notification(method) {
             Passage::Session => {}
-            Passage::Bare => {
+            Passage::Bare if frame.session().is_none() => {
                 return out.push(Action::ToHost(frame.text().as_bytes().to_vec()));
             }
+            Passage::Bare => {}
             Passage::CancelRequest => return self.agent_cancel(link, frame, out),
             Passage::Refused => {
                 return out.push(Action::Log(format!("dropped the agent's notification {method}")));

@@ -1,13 +1,19 @@
 //! One pass over a line: where the members lie that a relay reads.
 //!
 //! serde_json walks values that nobody asked for without recursion and without building them, so neither depth nor
-//! size of a peer's payload costs stack or heap here. Only the spine is visited: the message, `params`, `params.update`.
+//! size of a peer's payload costs stack or heap here. Only the spine is visited: the message, `params`, `params.update`,
+//! `result`.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
+
+use super::fold::alike;
+
+/// Members of a message that count. Each once, and nothing that a lax reader takes for one of them.
+const MESSAGE: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "error"];
 
 /// Members of `params` that some role reads or replaces. Given twice, peers would disagree about which one counts.
 const WATCHED: [&str; 9] = [
@@ -33,6 +39,17 @@ pub(super) struct Scan<'a> {
     pub(super) update: Option<&'a RawValue>,
     /// The first member that was given twice.
     pub(super) duplicate: Option<&'static str>,
+    /// The first member that has the name of one that counts but for its case.
+    pub(super) lookalike: Option<&'static str>,
+}
+
+impl Scan<'_> {
+    /// A member that nobody reads: unless somebody else would.
+    fn unread(&mut self, key: &str, watched: &[&'static str]) {
+        if let Some(name) = watched.iter().find(|name| alike(key, name)) {
+            self.lookalike.get_or_insert(name);
+        }
+    }
 }
 
 /// Walks a whole line.
@@ -41,6 +58,13 @@ pub(super) fn scan(text: &str) -> Result<Scan<'_>, serde_json::Error> {
     let mut reader = serde_json::Deserializer::from_str(text);
     reader.deserialize_map(Message(&mut found))?;
     reader.end()?;
+    if let Some(result) = found.result
+        && result.get().starts_with('{')
+    {
+        // Answers are few, so only they are walked twice.
+        serde_json::Deserializer::from_str(result.get())
+            .deserialize_map(Spine { found: &mut found, level: Level::Result })?;
+    }
     Ok(found)
 }
 
@@ -54,7 +78,7 @@ impl<'a> Visitor<'a> for Message<'_, 'a> {
     }
 
     fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<(), A::Error> {
-        let mut params = false;
+        let (mut params, mut version) = (false, false);
         while let Some(key) = map.next_key::<CowStr<'a>>()? {
             let (name, place) = match &*key.0 {
                 "id" => ("id", &mut self.0.id),
@@ -68,7 +92,15 @@ impl<'a> Visitor<'a> for Message<'_, 'a> {
                     map.next_value_seed(Spine { found: self.0, level: Level::Params })?;
                     continue;
                 }
-                _ => {
+                "jsonrpc" => {
+                    if std::mem::replace(&mut version, true) {
+                        self.0.duplicate.get_or_insert("jsonrpc");
+                    }
+                    map.next_value::<IgnoredAny>()?;
+                    continue;
+                }
+                other => {
+                    self.0.unread(other, &MESSAGE);
                     map.next_value::<IgnoredAny>()?;
                     continue;
                 }
@@ -85,9 +117,10 @@ impl<'a> Visitor<'a> for Message<'_, 'a> {
 enum Level {
     Params,
     Update,
+    Result,
 }
 
-/// `params` or `params.update`, whatever type they turn out to have.
+/// `params`, `params.update` or `result`, whatever type they turn out to have.
 struct Spine<'s, 'a> {
     found: &'s mut Scan<'a>,
     level: Level,
@@ -108,35 +141,13 @@ impl<'a> Visitor<'a> for Spine<'_, 'a> {
         f.write_str("a value")
     }
 
-    fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<(), A::Error> {
+    fn visit_map<A: MapAccess<'a>>(self, map: A) -> Result<(), A::Error> {
         let Self { found, level } = self;
-        let mut seen = 0u16;
-        while let Some(key) = map.next_key::<CowStr<'a>>()? {
-            if level == Level::Update {
-                if key.0 != "sessionUpdate" {
-                    map.next_value::<IgnoredAny>()?;
-                } else if found.update.replace(map.next_value()?).is_some() {
-                    found.duplicate.get_or_insert("sessionUpdate");
-                }
-                continue;
-            }
-            if let Some(index) = WATCHED.iter().position(|name| *name == key.0) {
-                if seen & (1 << index) != 0 {
-                    found.duplicate.get_or_insert(WATCHED[index]);
-                }
-                seen |= 1 << index;
-            }
-            match &*key.0 {
-                "sessionId" => found.session = Some(map.next_value()?),
-                "update" => {
-                    map.next_value_seed(Spine { found: &mut *found, level: Level::Update })?;
-                }
-                _ => {
-                    map.next_value::<IgnoredAny>()?;
-                }
-            }
+        match level {
+            Level::Params => params(found, map),
+            Level::Update => update(found, map),
+            Level::Result => result(found, map),
         }
-        Ok(())
     }
 
     fn visit_seq<A: SeqAccess<'a>>(self, mut seq: A) -> Result<(), A::Error> {
@@ -167,6 +178,59 @@ impl<'a> Visitor<'a> for Spine<'_, 'a> {
     fn visit_str<E: Error>(self, _: &str) -> Result<(), E> {
         Ok(())
     }
+}
+
+fn params<'a, A: MapAccess<'a>>(found: &mut Scan<'a>, mut map: A) -> Result<(), A::Error> {
+    let mut seen = 0u16;
+    while let Some(key) = map.next_key::<CowStr<'a>>()? {
+        match WATCHED.iter().position(|name| *name == key.0) {
+            Some(index) => {
+                if seen & (1 << index) != 0 {
+                    found.duplicate.get_or_insert(WATCHED[index]);
+                }
+                seen |= 1 << index;
+            }
+            None => found.unread(&key.0, &WATCHED),
+        }
+        match &*key.0 {
+            "sessionId" => found.session = Some(map.next_value()?),
+            "update" => {
+                map.next_value_seed(Spine { found: &mut *found, level: Level::Update })?;
+            }
+            _ => {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn update<'a, A: MapAccess<'a>>(found: &mut Scan<'a>, mut map: A) -> Result<(), A::Error> {
+    const NAME: &str = "sessionUpdate";
+    while let Some(key) = map.next_key::<CowStr<'a>>()? {
+        if key.0 != NAME {
+            found.unread(&key.0, &[NAME]);
+            map.next_value::<IgnoredAny>()?;
+        } else if found.update.replace(map.next_value()?).is_some() {
+            found.duplicate.get_or_insert(NAME);
+        }
+    }
+    Ok(())
+}
+
+/// An answer may name a session.
+fn result<'a, A: MapAccess<'a>>(found: &mut Scan<'a>, mut map: A) -> Result<(), A::Error> {
+    const NAME: &str = "sessionId";
+    let mut seen = false;
+    while let Some(key) = map.next_key::<CowStr<'a>>()? {
+        if key.0 != NAME {
+            found.unread(&key.0, &[NAME]);
+        } else if std::mem::replace(&mut seen, true) {
+            found.duplicate.get_or_insert(NAME);
+        }
+        map.next_value::<IgnoredAny>()?;
+    }
+    Ok(())
 }
 
 /// Borrows where the JSON string has no escapes (serde's own `Cow` always owns).

@@ -62,7 +62,7 @@ fn an_error_does_not_repeat_what_the_line_said() {
 }
 
 #[test]
-fn depth_is_walked_without_recursion() {
+fn depth_is_refused_without_recursion() {
     // A thread of its own with a small stack: recursion would overflow it long before a million levels.
     let walk = || {
         let deep = |n: usize| format!("{}{}", "[".repeat(n), "]".repeat(n));
@@ -76,8 +76,9 @@ fn depth_is_walked_without_recursion() {
             ),
             format!(r#"{{"method":"m","x":{}}}"#, r#"{"a":"#.repeat(n) + "1" + &"}".repeat(n)),
         ] {
-            let frame = Frame::parse(line.as_bytes()).unwrap();
-            assert!(frame.get(&["params", "cwd"]).is_none());
+            let parsed = Frame::parse(line.as_bytes()).map(|frame| frame.kind());
+            assert_eq!(parsed, Err(FrameError::TooDeep));
+            assert!(answered_by(&line).is_none_or(|id| id == "1"));
         }
         let open = format!(r#"{{"method":"m","params":{}"#, "[".repeat(n));
         assert!(matches!(Frame::parse(open.as_bytes()), Err(FrameError::NotJson(_))));
@@ -99,6 +100,55 @@ fn a_watched_member_given_twice_is_refused_where_it_counts_and_only_there() {
         parse(r#"{"method":"m","params":{},"params":{}}"#),
         Err(FrameError::Duplicate("params".into()))
     );
+}
+
+#[test]
+fn a_member_that_a_lax_reader_takes_for_a_watched_one_is_refused() {
+    let parse = |line: String| Frame::parse(line.as_bytes()).map(|_| ());
+    for (name, spellings) in [
+        ("jsonrpc", ["JSONRPC", "JsonRpc"]),
+        ("id", ["ID", "\u{130}d"]),
+        ("method", ["Method", r"\u004dethod"]),
+        ("params", ["PARAMS", "param\u{17f}"]),
+        ("result", ["Result", "re\u{17f}ult"]),
+        ("error", ["Error", "ERROR"]),
+    ] {
+        for spelling in spellings {
+            let line = format!(r#"{{"id":1,"method":"m","{spelling}":1}}"#);
+            assert_eq!(parse(line), Err(FrameError::Lookalike(name)), "{spelling}");
+        }
+    }
+    for (name, spelling) in [
+        ("sessionId", "SessionID"),
+        ("sessionId", "\u{17f}essionId"),
+        ("requestId", "RequestId"),
+        ("mcpServers", "mcpservers"),
+        ("cwd", "CWD"),
+        ("update", "Update"),
+    ] {
+        let line = format!(r#"{{"method":"m","params":{{"sessionId":"s","{spelling}":"t"}}}}"#);
+        assert_eq!(parse(line), Err(FrameError::Lookalike(name)), "{spelling}");
+        let line = format!(
+            r#"{{"method":"m","params":{{"_meta":{{"{spelling}":"t"}}}},"x":{{"Method":1}}}}"#
+        );
+        assert_eq!(parse(line), Ok(()), "{spelling} where nobody looks");
+    }
+    let line = r#"{"method":"m","params":{"update":{"sessionUpdate":"a","SESSIONUPDATE":"b"}}}"#;
+    assert_eq!(parse(line.into()), Err(FrameError::Lookalike("sessionUpdate")));
+    let line = r#"{"id":1,"result":{"sessionId":"s","SessionId":"t"}}"#;
+    assert_eq!(parse(line.into()), Err(FrameError::Lookalike("sessionId")));
+    let line = r#"{"id":1,"result":{"sessionId":"s","sessionId":"t"}}"#;
+    assert_eq!(parse(line.into()), Err(FrameError::Duplicate("sessionId".into())));
+}
+
+#[test]
+fn what_asks_does_not_answer() {
+    for part in [r#""result":{}"#, r#""error":{"code":1}"#] {
+        for head in [r#""id":1,"method":"m""#, r#""method":"m""#] {
+            let line = format!("{{{head},{part}}}");
+            assert_eq!(Frame::parse(line.as_bytes()).unwrap_err(), FrameError::TwoKinds);
+        }
+    }
 }
 
 #[test]

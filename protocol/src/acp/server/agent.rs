@@ -3,7 +3,9 @@
 use std::borrow::Cow;
 
 use super::{Action, Server};
-use crate::acp::frame::{Frame, Kind, on_one_line};
+use crate::acp::fault::error_line;
+use crate::acp::frame::{Frame, FrameError, Kind, answered_by, on_one_line};
+use crate::codes::rpc;
 
 /// How much of a line that is no message is shown in the log, in characters.
 const SHOWN: usize = 200;
@@ -48,7 +50,18 @@ impl Server {
                     .flat_map(char::escape_debug)
                     .collect();
                 out.push(Action::Log(format!("the agent wrote no message ({error}): {text}")));
+                self.agent_misspoke(line, &error, now, out);
             }
+        }
+    }
+
+    /// An answer that is not passed on is one that failed.
+    fn agent_misspoke(&mut self, line: &[u8], why: &FrameError, now: u64, out: &mut Vec<Action>) {
+        let Some(id) = std::str::from_utf8(line).ok().and_then(answered_by) else { return };
+        let text = format!("the agent's answer was dropped: {why}");
+        let failed = error_line(id, rpc::INTERNAL, &text, None);
+        if let Ok(frame) = Frame::parse(&failed) {
+            self.agent_said(&frame, now, out);
         }
     }
 

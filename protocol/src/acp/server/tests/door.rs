@@ -133,3 +133,19 @@ fn what_is_no_message_of_the_agent_goes_to_the_log() {
     assert_eq!(room.agent(r#"{"id":null,"error":{}}"#), ["log"]);
     assert_eq!(room.agent(""), none());
 }
+
+#[test]
+fn names_that_a_lax_reader_takes_for_others_pass_in_neither_direction() {
+    let mut room = Room::in_turn();
+    for line in [
+        r#"{"id":9,"method":"session/request_permission","params":{"sessionId":"s"},"Method":"fs/read_text_file"}"#,
+        r#"{"id":9,"method":"session/request_permission","params":{"sessionId":"s"},"PARAMS":{"path":"/etc/passwd"}}"#,
+        r#"{"method":"session/update","params":{"sessionId":"s","SessionID":"t","update":{"sessionUpdate":"plan"}}}"#,
+        r#"{"method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"plan","SessionUpdate":"x"}}}"#,
+    ] {
+        assert_eq!(room.agent(line), ["log"], "{line}");
+        let told = room.client(1, line);
+        assert_eq!(told.len(), 1, "{line}");
+        assert!(told[0].contains("-32600"), "{told:?}");
+    }
+}

@@ -191,3 +191,25 @@ fn a_prompt_that_comes_when_the_agent_has_long_been_quiet_starts_at_once() {
     room.event(Event::Tick);
     assert_eq!(room.client(1, &prompt("3", "s", "next")).len(), 2);
 }
+
+#[test]
+fn a_turn_whose_answer_is_not_passed_on_ends_with_an_error() {
+    let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+    for result in [
+        format!(r#""result":{{"x":{deep}}}"#),
+        r#""result":{"stopReason":"end_turn","SessionId":"t"}"#.to_owned(),
+        r#""result":{"stopReason":"end_turn"},"Method":"fs/read_text_file""#.to_owned(),
+    ] {
+        let mut room = Room::in_turn();
+        let told = room.agent(&format!(r#"{{"jsonrpc":"2.0","id":3,{result}}}"#));
+        assert_eq!(told[0], "log");
+        assert!(
+            told[1].starts_with(r#"1< {"jsonrpc":"2.0","id":2,"error":{"code":-32603"#),
+            "{told:?}"
+        );
+        assert_eq!(
+            room.client(1, &prompt("3", "s", "again")),
+            [said("s", "again"), format!("agent< {}", prompt("4", "s", "again"))]
+        );
+    }
+}
