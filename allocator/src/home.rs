@@ -11,11 +11,16 @@ use std::os::unix::fs::{
     DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
 };
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use casemate_protocol::api::Endpoint;
 use casemate_protocol::ids::{SessionId, SlotId};
 use casemate_protocol::token::SigningSecret;
 use nix::fcntl::{Flock, FlockArg};
+
+/// A client holds the allocator's lock for microseconds.
+const LOCK_TRIES: u32 = 20;
+const BETWEEN_TRIES: Duration = Duration::from_millis(10);
 
 /// Why the home cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -200,7 +205,7 @@ impl Home {
             .mode(0o600)
             .open(&path)
             .map_err(io_at(&path))?;
-        let mut lock = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        let mut lock = match lock_soon(file) {
             Ok(lock) => lock,
             Err((mut file, nix::errno::Errno::EWOULDBLOCK)) => {
                 let mut text = String::new();
@@ -254,6 +259,18 @@ impl Home {
             _ => Err(HomeError::Key { path }),
         }
     }
+}
+
+/// Clients try the lock, shared and for a moment, to find out whether the discovery file counts: they are no allocator.
+fn lock_soon(mut file: File) -> Result<Flock<File>, (File, nix::errno::Errno)> {
+    for _ in 0..LOCK_TRIES {
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Err((same, nix::errno::Errno::EWOULDBLOCK)) => file = same,
+            outcome => return outcome,
+        }
+        std::thread::sleep(BETWEEN_TRIES);
+    }
+    Flock::lock(file, FlockArg::LockExclusiveNonblock)
 }
 
 /// Writes a file of mode 0600 so that a reader, or a crash, sees the old one or the new one.

@@ -159,6 +159,8 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
     }
     let home = home::Home::open(&config.home)?;
     let up_lock = home.lock()?;
+    // One that a crash left behind names a port that anybody may have by now.
+    home.unpublish();
     let tier = tier(&config).await?;
     let secret = home.signing_secret()?;
     let store = store::Store::open(home.store())?;
@@ -183,7 +185,7 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
     });
     driver.recover_all().await.map_err(StartError::Recover)?;
     let endpoint = Endpoint { address, token: bearer_token(), pid: std::process::id() };
-    let guard = http::Guard::new(&endpoint.token);
+    let guard = http::Guard::new(&endpoint.token, address);
     let server = tokio::spawn(http::serve(listener, std::sync::Arc::clone(&driver), guard));
     let clockwork = tokio::spawn(std::sync::Arc::clone(&driver).clockwork());
     if let Err(error) = home.publish(&endpoint) {

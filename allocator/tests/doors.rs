@@ -2,12 +2,15 @@
 
 mod house;
 
-use std::net::TcpListener;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::process::Output;
+use std::time::{Duration, Instant};
 
 use casemate_allocator::{Config, Shutdown, StartError, start};
-use casemate_protocol::api::{ErrorKind, Phase};
+use casemate_protocol::api::{ErrorKind, Health, Phase};
 use casemate_protocol::codes::exit;
+use casemate_protocol::proof::Nonce;
 use house::{House, alive, request, scripted};
 
 #[test]
@@ -36,6 +39,57 @@ fn without_the_token_nothing_is_done() {
     assert!(house.list().is_empty() && house.slots().is_empty());
     let (status, _) = house.raw("GET", "/healthz", &[("host", "127.0.0.1:1")], "");
     assert_eq!(status, 200);
+}
+
+#[test]
+fn the_allocator_proves_itself_to_whoever_asks_with_a_nonce() {
+    let house = House::started(scripted());
+    let endpoint = house.endpoint();
+    let nonce = Nonce::random();
+    let ask = |query: &str| {
+        house.raw("GET", &format!("/healthz?nonce={query}"), &[("host", "localhost")], "")
+    };
+    let (status, body) = ask(&nonce.to_string());
+    assert_eq!(status, 200);
+    let health: Health = serde_json::from_str(&body).unwrap();
+    assert!(nonce.is_proven(&endpoint.token, endpoint.address, &health.proof.unwrap()));
+    assert!(!body.contains(&endpoint.token));
+    for wrong in ["", "00", &"x".repeat(64), &format!("{nonce}0")] {
+        assert_eq!(ask(wrong).0, 400, "{wrong}");
+    }
+}
+
+#[test]
+fn a_connection_that_says_nothing_is_not_kept() {
+    let house = House::started(scripted());
+    let address = house.endpoint().address;
+    let began = Instant::now();
+    let mut silent: Vec<TcpStream> =
+        (0..600).map(|_| TcpStream::connect(address).unwrap()).collect();
+    // More of them than the door takes at once: whoever has something to say waits one time-out at most.
+    let (status, _) = house.raw("GET", "/healthz", &[("host", "localhost")], "");
+    assert_eq!(status, 200);
+    assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
+    let first = &mut silent[0];
+    first.set_read_timeout(Some(Duration::from_secs(8))).unwrap();
+    assert_eq!(first.read(&mut [0; 64]).unwrap(), 0, "hung up on");
+}
+
+#[test]
+fn a_body_that_does_not_come_is_not_waited_for() {
+    let house = House::started(scripted());
+    let token = house.endpoint().token;
+    let mut stream = TcpStream::connect(house.endpoint().address).unwrap();
+    write!(
+        stream,
+        "POST /v1/sessions HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\ncontent-length: 10\r\n\r\n{{"
+    )
+    .unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(14))).unwrap();
+    let mut answer = [0; 512];
+    let length = stream.read(&mut answer).unwrap();
+    let answer = String::from_utf8_lossy(&answer[..length]);
+    assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
 }
 
 #[test]

@@ -163,7 +163,8 @@ fn conversation(intent: &Intent, thread: Option<&str>) -> Key {
 fn is_stale(error: &CallError) -> bool {
     let refused = matches!(error, CallError::Refused(refused)
         if refused.kind == casemate_protocol::api::ErrorKind::Unauthorized);
-    error.is_connection() || refused
+    // Somebody else on its port: the next one is asked for, and found by its lock.
+    error.is_connection() || refused || matches!(error, CallError::NotProven { .. })
 }
 
 fn unknown(session: &SessionId, error: CallError) -> AttachError {

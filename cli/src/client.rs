@@ -1,13 +1,18 @@
 //! Speaks with the allocator and with a worker's status door: one HTTP/1.1 connection a call, all on loopback.
+//!
+//! A call to the allocator first asks, on its own connection, for the proof that it is the one of the discovery file
+//! (`casemate_protocol::proof`). Whoever answers anything else gets nothing more: no token, no key of a conversation.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use casemate_protocol::api::{
-    Allocate, ApiError, Attached, End, Endpoint, ErrorKind, SessionList, SessionView,
+    Allocate, ApiError, Attached, End, Endpoint, ErrorKind, Health, SessionList, SessionView,
 };
 use casemate_protocol::codes::exit;
 use casemate_protocol::ids::SessionId;
+use casemate_protocol::proof::Nonce;
 use casemate_protocol::worker::WorkerStatus;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Bytes;
@@ -23,6 +28,7 @@ use crate::failure::Failure;
 const MAX_ANSWER: usize = 256 * 1024 * 1024;
 /// How long a health check may take.
 const HEALTH: Duration = Duration::from_secs(2);
+const MAX_HEALTH: usize = 4096;
 
 /// Why a call has no answer.
 #[derive(Debug, thiserror::Error)]
@@ -48,6 +54,15 @@ pub(crate) enum CallError {
     /// A refusal.
     #[error(transparent)]
     Refused(ApiError),
+    /// Somebody else than the allocator answers there.
+    #[error(
+        "whoever listens at {address} does not prove to be this home's allocator, so nothing was sent to it; see who it is \
+         (`ss -ltnp`), then stop `casemate up` and start it again"
+    )]
+    NotProven {
+        /// Where.
+        address: SocketAddr,
+    },
     /// Not what was to be expected from this version.
     #[error(
         "{address} answered {status} and something else than asked for; are both of one version?"
@@ -65,6 +80,8 @@ pub(crate) enum CallError {
 pub(crate) struct Client {
     address: SocketAddr,
     bearer: HeaderValue,
+    /// The token that the server must know; `None` for a worker, whose port no agent can get.
+    proof: Option<Arc<str>>,
 }
 
 // === impl CallError ===
@@ -81,6 +98,7 @@ impl From<CallError> for Failure {
         match error {
             CallError::Refused(refused) => refused.into(),
             CallError::Strange { .. } => Self::new(exit::SOFTWARE, error.to_string()),
+            CallError::NotProven { .. } => Self::new(exit::DENIED, error.to_string()),
             other => Self::because(exit::UNAVAILABLE, "no answer", &other),
         }
     }
@@ -94,22 +112,30 @@ impl Client {
     /// # Errors
     /// A token that no HTTP header can carry.
     pub(crate) fn new(endpoint: &Endpoint) -> Result<Self, Failure> {
-        Self::with(endpoint.address, &endpoint.token)
+        let client = Self::with(endpoint.address, &endpoint.token)?;
+        Ok(Self { proof: Some(endpoint.token.as_str().into()), ..client })
     }
 
-    /// For any door.
+    /// For a worker's door.
     pub(crate) fn with(address: SocketAddr, token: &str) -> Result<Self, Failure> {
         let mut bearer = HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| {
             Failure::new(exit::DATA, "the stored token is damaged; restart `casemate up`")
         })?;
         bearer.set_sensitive(true);
-        Ok(Self { address, bearer })
+        Ok(Self { address, bearer, proof: None })
     }
 
-    /// True where an allocator serves.
-    pub(crate) async fn is_healthy(&self) -> bool {
+    /// True where the allocator serves, false where nobody does.
+    ///
+    /// # Errors
+    /// [`CallError::NotProven`]: somebody else does.
+    pub(crate) async fn is_healthy(&self) -> Result<bool, CallError> {
         let call = self.call(Method::GET, "/healthz", None);
-        matches!(tokio::time::timeout(HEALTH, call).await, Ok(Ok((StatusCode::OK, _))))
+        match tokio::time::timeout(HEALTH, call).await {
+            Ok(Ok((status, _))) => Ok(status == StatusCode::OK),
+            Ok(Err(error @ CallError::NotProven { .. })) => Err(error),
+            Ok(Err(_)) | Err(_) => Ok(false),
+        }
     }
 
     pub(crate) async fn allocate(&self, body: &Allocate) -> Result<Attached, CallError> {
@@ -211,6 +237,11 @@ impl Client {
             .body(Full::new(body.unwrap_or_default()))
             .map_err(|error| broken(error.into()))?;
         let exchange = async {
+            if let Some(token) = &self.proof {
+                self.demand_proof(&mut sender, token).await?;
+                // A server that closes after its proof is one that restarts: another connection may meet the next.
+                sender.ready().await.map_err(|error| broken(error.into()))?;
+            }
             let response = sender.send_request(request).await.map_err(|e| broken(e.into()))?;
             let status = response.status();
             let body =
@@ -228,6 +259,42 @@ impl Client {
                 Err(error) => Err(broken(error.into())),
             },
         }
+    }
+}
+
+/// The start of a connection to the allocator.
+type Sender = hyper::client::conn::http1::SendRequest<Full<Bytes>>;
+
+impl Client {
+    /// Asks before anything secret is said. Whatever is not the proof is a refusal, an older allocator's answer included.
+    async fn demand_proof(&self, sender: &mut Sender, token: &str) -> Result<(), CallError> {
+        let address = self.address;
+        let broken = |source: hyper::Error| CallError::Broken { address, source: source.into() };
+        let nonce = Nonce::random();
+        let request = Request::builder()
+            .uri(format!("/healthz?nonce={nonce}"))
+            .header(HOST, address.to_string())
+            .body(Full::default())
+            .map_err(|error| CallError::Broken { address, source: error.into() })?;
+        let exchange = async {
+            let answer = match sender.send_request(request).await {
+                // What is no HTTP at all is no allocator either.
+                Err(error) if error.is_parse() => return Err(CallError::NotProven { address }),
+                answer => answer.map_err(broken)?,
+            };
+            let body = Limited::new(answer.into_body(), MAX_HEALTH).collect().await;
+            let body = body.map_err(|_| CallError::NotProven { address })?.to_bytes();
+            let proof =
+                serde_json::from_slice::<Health>(&body).ok().and_then(|health| health.proof);
+            match proof {
+                Some(proof) if nonce.is_proven(token, address, &proof) => Ok(()),
+                _ => Err(CallError::NotProven { address }),
+            }
+        };
+        let silent = || std::io::Error::from(std::io::ErrorKind::TimedOut);
+        tokio::time::timeout(HEALTH, exchange)
+            .await
+            .map_err(|_| CallError::Unreachable { address, source: silent() })?
     }
 }
 

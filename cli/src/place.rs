@@ -45,6 +45,11 @@ impl Place {
         self.0.join("run/allocator.json")
     }
 
+    /// Held by the allocator for its life.
+    pub(crate) fn up_lock(&self) -> PathBuf {
+        self.0.join("run/up.lock")
+    }
+
     /// Held by whoever starts an allocator.
     pub(crate) fn start_lock(&self) -> PathBuf {
         self.0.join("run/start.lock")

@@ -1,6 +1,10 @@
 //! Finds the allocator of a place, and starts one where none serves. Two that start at once start one.
+//!
+//! The discovery file is believed only while the allocator that wrote it holds its lock, and the address in it only once
+//! whoever listens there has proven to know the token ([`crate::client`]).
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::Read as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -85,8 +89,32 @@ async fn serving(place: &Place) -> Result<Option<(Client, Endpoint)>, Failure> {
     };
     // A file that is half written or of an older version is as good as none: a start replaces it.
     let Ok(endpoint) = serde_json::from_str::<Endpoint>(&text) else { return Ok(None) };
+    if !is_alive(place, endpoint.pid)? {
+        return Ok(None);
+    }
     let client = Client::new(&endpoint)?;
-    Ok(client.is_healthy().await.then_some((client, endpoint)))
+    Ok(client.is_healthy().await?.then_some((client, endpoint)))
+}
+
+/// Whether the allocator that wrote the discovery file lives: it holds its lock, with its process id inside, as long as it
+/// does. Otherwise the file's port and process id may be anybody's.
+fn is_alive(place: &Place, pid: u32) -> Result<bool, Failure> {
+    let path = place.up_lock();
+    let failed = |error: &std::io::Error| Failure::because(exit::DENIED, path.display(), error);
+    let mut file = match File::open(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(failed(&error)),
+    };
+    // Shared: two that look at once see no allocator in each other. Given back at once, by closing.
+    match file.try_lock_shared() {
+        Ok(()) => return Ok(false),
+        Err(TryLockError::WouldBlock) => {}
+        Err(TryLockError::Error(error)) => return Err(failed(&error)),
+    }
+    let mut holder = String::new();
+    file.read_to_string(&mut holder).map_err(|error| failed(&error))?;
+    Ok(holder.trim().parse() == Ok(pid))
 }
 
 /// The allocator of this place; started with these further options where none serves.

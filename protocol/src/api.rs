@@ -36,6 +36,16 @@ pub struct Endpoint {
     pub pid: u32,
 }
 
+/// The answer to `GET /healthz`, which needs no token.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Health {
+    /// It serves.
+    pub ok: bool,
+    /// The answer to `?nonce=` ([`crate::proof`]); a client that gets none, or a wrong one, sends no token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proof: Option<String>,
+}
+
 /// Asks for the key's session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -1,6 +1,6 @@
 //! The words of casemate as types.
 //!
-//! Everything that two programs of casemate must agree on lives here: names ([`ids`], [`key`]), proofs ([`token`]),
+//! Everything that two programs of casemate must agree on lives here: names ([`ids`], [`key`]), proofs ([`token`], [`proof`]),
 //! the worker's start and status ([`worker`]), the allocator's HTTP API ([`api`]), policies ([`policy`]), who gets
 //! which TCP ports ([`ports`]), the numbers other programs see ([`codes`]), and what ACP itself asks of a relay ([`acp`]).
 //!
@@ -15,6 +15,7 @@ pub mod kernel;
 pub mod key;
 pub mod policy;
 pub mod ports;
+pub mod proof;
 pub mod tier;
 pub mod token;
 pub mod worker;

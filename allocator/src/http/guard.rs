@@ -3,6 +3,9 @@
 //! A browser can reach loopback, so three things are asked for besides the token: no `Origin` at all, a `Host` that is
 //! loopback (a rebound DNS name is not), and the token in a header that a form cannot set.
 
+use std::net::SocketAddr;
+
+use casemate_protocol::proof::{Nonce, Prover};
 use hyper::HeaderMap;
 use hyper::header::{AUTHORIZATION, HOST, ORIGIN};
 use sha2::{Digest as _, Sha256};
@@ -18,13 +21,23 @@ pub(crate) enum Denied {
     Token,
 }
 
-/// Knows the bearer token by its digest only.
+/// Knows the bearer token by its digest, and as the key of a proof.
 #[derive(Debug)]
-pub(crate) struct Guard([u8; 32]);
+pub(crate) struct Guard {
+    digest: [u8; 32],
+    prover: Prover,
+    /// Where clients find this door.
+    address: SocketAddr,
+}
 
 impl Guard {
-    pub(crate) fn new(token: &str) -> Self {
-        Self(Sha256::digest(token).into())
+    pub(crate) fn new(token: &str, address: SocketAddr) -> Self {
+        Self { digest: Sha256::digest(token).into(), prover: Prover::new(token), address }
+    }
+
+    /// What convinces a client that it may send its token here.
+    pub(crate) fn prove(&self, nonce: Nonce) -> String {
+        self.prover.prove(self.address, nonce)
     }
 
     /// Where the call comes from; asked of every call.
@@ -46,7 +59,7 @@ impl Guard {
         let token = value.to_str().ok().and_then(|text| text.strip_prefix("Bearer "));
         let given: [u8; 32] = Sha256::digest(token.ok_or(Denied::Token)?).into();
         // Digests: how long the comparison takes says nothing about the token. Folded, so that it takes as long anyway.
-        let difference = given.iter().zip(self.0).fold(0u8, |all, (a, b)| all | (a ^ b));
+        let difference = given.iter().zip(self.digest).fold(0u8, |all, (a, b)| all | (a ^ b));
         if difference == 0 { Ok(()) } else { Err(Denied::Token) }
     }
 }
@@ -77,7 +90,7 @@ mod tests {
 
     #[test]
     fn only_the_whole_token_opens() {
-        let guard = Guard::new("secret-token");
+        let guard = Guard::new("secret-token", ([127, 0, 0, 1], 1).into());
         let check = |value| guard.check_token(&headers(&[("authorization", value)]));
         assert_eq!(check("Bearer secret-token"), Ok(()));
         for wrong in

@@ -20,7 +20,8 @@ pub(crate) use guard::Guard;
 
 /// Clients at once; further ones wait in the kernel's queue.
 const CONNECTIONS: usize = 512;
-const HEADERS: Duration = Duration::from_secs(10);
+/// How long a caller may take for a request's head, and be silent between two requests.
+const HEADERS: Duration = Duration::from_secs(5);
 
 /// Serves until it is aborted.
 pub(crate) async fn serve(listener: TcpListener, driver: Arc<Driver>, guard: Guard) {

@@ -1,9 +1,11 @@
 //! Method and path to call, result to status and JSON.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use casemate_protocol::api::{Allocate, ApiError, End, ErrorKind};
+use casemate_protocol::api::{Allocate, ApiError, End, ErrorKind, Health};
 use casemate_protocol::ids::SessionId;
+use casemate_protocol::proof::Nonce;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE};
@@ -17,6 +19,7 @@ use crate::refusal::{IntoApi as _, refuse};
 
 /// An intent is small; a stored handshake lists an agent's models and commands.
 const BODY_LIMIT: usize = 1024 * 1024;
+const BODY_WITHIN: Duration = Duration::from_secs(10);
 
 /// Answers one request.
 pub(crate) async fn answer(
@@ -28,7 +31,7 @@ pub(crate) async fn answer(
         return deny(denied);
     }
     if request.uri().path() == "/healthz" && request.method() == Method::GET {
-        return reply(StatusCode::OK, Bytes::from_static(b"{\"ok\":true}"));
+        return health(guard, request.uri().query());
     }
     if let Err(denied) = guard.check_token(request.headers()) {
         return deny(denied);
@@ -40,6 +43,20 @@ pub(crate) async fn answer(
                 .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
             reply(status, json(&error))
         }
+    }
+}
+
+/// Whoever asks with a nonce learns that this is the allocator of the file that he read: `casemate_protocol::proof`.
+fn health(guard: &Guard, query: Option<&str>) -> Response<Full<Bytes>> {
+    let Some(nonce) = query.and_then(|query| query.strip_prefix("nonce=")) else {
+        return reply(StatusCode::OK, json(&Health { ok: true, proof: None }));
+    };
+    match nonce.parse::<Nonce>() {
+        Ok(nonce) => {
+            let proof = Some(guard.prove(nonce));
+            reply(StatusCode::OK, json(&Health { ok: true, proof }))
+        }
+        Err(error) => reply(StatusCode::BAD_REQUEST, json(&refuse(ErrorKind::Invalid, error))),
     }
 }
 
@@ -109,7 +126,11 @@ fn handshake_key(key: &str) -> Result<&str, ApiError> {
 }
 
 async fn bytes(request: Request<Incoming>) -> Result<Bytes, ApiError> {
-    let body = Limited::new(request.into_body(), BODY_LIMIT).collect().await;
+    let body = Limited::new(request.into_body(), BODY_LIMIT).collect();
+    let body = tokio::time::timeout(BODY_WITHIN, body).await.map_err(|_| {
+        let message = format!("the body did not come within {} s", BODY_WITHIN.as_secs());
+        refuse(ErrorKind::Invalid, message)
+    })?;
     let body = body.map_err(|error| {
         refuse(ErrorKind::Invalid, format!("the body could not be read (at most 1 MiB): {error}"))
     })?;

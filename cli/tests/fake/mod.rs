@@ -3,12 +3,14 @@
 #![allow(clippy::unwrap_used, reason = "a stage that does not stand fails its test")]
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
 use casemate_protocol::ids::{BootId, SessionId, SlotId};
+use casemate_protocol::proof::Prover;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio_tungstenite::tungstenite::handshake::server::{Request, Response};
@@ -42,6 +44,7 @@ struct World {
 pub(crate) struct Stage {
     pub(crate) home: TempDir,
     world: Arc<World>,
+    _up_lock: File,
 }
 
 impl Stage {
@@ -58,8 +61,12 @@ impl Stage {
         });
         let home = TempDir::new().unwrap();
         std::fs::create_dir(home.path().join("run")).unwrap();
-        let endpoint = json!({"address": world.address, "token": "allocator-token", "pid": 1});
+        let pid = std::process::id();
+        let endpoint = json!({"address": world.address, "token": "allocator-token", "pid": pid});
         std::fs::write(home.path().join("run/allocator.json"), endpoint.to_string()).unwrap();
+        let mut up_lock = File::create_new(home.path().join("run/up.lock")).unwrap();
+        up_lock.lock().unwrap();
+        writeln!(up_lock, "{pid}").unwrap();
         let served = Arc::clone(&world);
         thread::spawn(move || {
             for stream in listener.incoming() {
@@ -67,7 +74,7 @@ impl Stage {
                 thread::spawn(move || world.serve(stream.unwrap()));
             }
         });
-        Self { home, world }
+        Self { home, world, _up_lock: up_lock }
     }
 
     /// Starts `casemate acp` with these options.
@@ -92,8 +99,15 @@ impl World {
             return self.attach(stream);
         }
         let mut reader = BufReader::new(stream);
+        while self.serve_call(&mut reader) {}
+    }
+
+    /// False where the client has hung up.
+    fn serve_call(&self, reader: &mut BufReader<TcpStream>) -> bool {
         let mut first = String::new();
-        reader.read_line(&mut first).unwrap();
+        if reader.read_line(&mut first).unwrap_or(0) == 0 {
+            return false;
+        }
         let (mut length, mut token) = (0, String::new());
         loop {
             let mut line = String::new();
@@ -113,6 +127,11 @@ impl World {
         reader.read_exact(&mut body).unwrap();
         let call: Vec<&str> = first.split(' ').take(2).collect();
         let call = call.join(" ");
+        if let Some(nonce) = call.strip_prefix("GET /healthz?nonce=") {
+            let prover = Prover::new("allocator-token");
+            let proof = prover.prove(self.address, nonce.parse().unwrap());
+            return respond(reader, 200, &json!({"ok": true, "proof": proof}).to_string());
+        }
         let wanted = if call.ends_with("/v1/status") { "worker-token" } else { "allocator-token" };
         let (status, answer) = if token == wanted {
             self.answer(&call, &String::from_utf8(body).unwrap())
@@ -120,10 +139,7 @@ impl World {
             (401, json!({"kind": "unauthorized", "message": "no"}).to_string())
         };
         self.calls.lock().unwrap().push(call);
-        let head = format!("HTTP/1.1 {status} X\r\ncontent-length: {}\r\n\r\n", answer.len());
-        let stream = reader.get_mut();
-        stream.write_all(head.as_bytes()).unwrap();
-        stream.write_all(answer.as_bytes()).unwrap();
+        respond(reader, status, &answer)
     }
 
     fn answer(&self, call: &str, body: &str) -> (u16, String) {
@@ -213,6 +229,14 @@ impl World {
             }
         }
     }
+}
+
+fn respond(reader: &mut BufReader<TcpStream>, status: u16, answer: &str) -> bool {
+    let head = format!("HTTP/1.1 {status} X\r\ncontent-length: {}\r\n\r\n", answer.len());
+    let stream = reader.get_mut();
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(answer.as_bytes()).unwrap();
+    true
 }
 
 /// What a well-behaved agent's worker does: prompts are answered with one update and an end.

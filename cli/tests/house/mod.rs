@@ -1,5 +1,6 @@
 //! A place, a repository and the programs, and nothing left of them afterwards.
 #![allow(clippy::unwrap_used, reason = "a house that does not stand fails its test")]
+#![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};

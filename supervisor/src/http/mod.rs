@@ -30,7 +30,7 @@ use tokio::sync::Semaphore;
 use app::App;
 
 /// How long a caller may take for its request's head.
-const HEAD: Duration = Duration::from_secs(10);
+const HEAD: Duration = Duration::from_secs(5);
 /// How long to wait after accept(2) failed (out of descriptors): the next try would fail at once again.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Connections at a time: one client, an allocator, a scraper, and room.
