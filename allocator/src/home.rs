@@ -58,6 +58,19 @@ pub enum HomeError {
         /// The other one's process id.
         pid: u32,
     },
+    /// The users of the slots cannot get to their slots.
+    #[error(
+        "{closed} is closed to the users that slots have in tier domain (mode {mode:o}), and so is {home}; choose a home \
+         that they can get to with --home, such as /var/lib/casemate"
+    )]
+    Unreachable {
+        /// The home.
+        home: PathBuf,
+        /// The directory above it that may not be searched by others.
+        closed: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
     /// The signing key is damaged or readable by others.
     #[error("{path} is not a private 32-byte key; stop all workers, then remove it")]
     Key {
@@ -121,6 +134,23 @@ impl Home {
     #[must_use]
     pub(crate) fn path(&self) -> &Path {
         &self.0
+    }
+
+    /// Checks that users who are neither owner nor in the group of anything above can get to the slots: each directory on the
+    /// way may be searched by others.
+    ///
+    /// # Errors
+    /// [`HomeError::Unreachable`] naming the first that may not.
+    pub(crate) fn check_the_way(&self) -> Result<(), HomeError> {
+        let above: Vec<&Path> = self.0.ancestors().skip(1).collect();
+        for directory in above.into_iter().rev() {
+            let mode = directory.metadata().map_err(io_at(directory))?.mode() & 0o7777;
+            if mode & 0o001 == 0 {
+                let (home, closed) = (self.0.clone(), directory.to_owned());
+                return Err(HomeError::Unreachable { home, closed, mode });
+            }
+        }
+        Ok(())
     }
 
     /// The discovery file.
@@ -318,6 +348,21 @@ mod tests {
         for private in ["run", "keys", "profiles"] {
             assert_eq!(mode(&home.path().join(private)), 0o700);
         }
+    }
+
+    #[test]
+    fn a_closed_directory_above_the_home_is_named() {
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        let set =
+            |mode| std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(mode));
+        set(0o711).unwrap();
+        let home = Home::open(&dir.path().join("home")).unwrap();
+        home.check_the_way().unwrap();
+        set(0o710).unwrap();
+        let error = home.check_the_way().unwrap_err();
+        assert!(error.to_string().contains("--home"), "{error}");
+        let HomeError::Unreachable { closed, mode: 0o710, .. } = error else { panic!("{error}") };
+        assert_eq!(closed, dir.path().canonicalize().unwrap());
     }
 
     #[test]

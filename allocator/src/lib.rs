@@ -114,7 +114,9 @@ impl StartError {
         match self {
             Self::Home(HomeError::AlreadyRunning { .. }) | Self::InUse { .. } => exit::BUSY,
             Self::Store(StoreError::InUse(_)) => exit::BUSY,
-            Self::Home(HomeError::Open { .. } | HomeError::Foreign { .. }) => exit::DENIED,
+            Self::Home(
+                HomeError::Open { .. } | HomeError::Foreign { .. } | HomeError::Unreachable { .. },
+            ) => exit::DENIED,
             Self::Home(HomeError::Key { .. }) | Self::Store(StoreError::Row(_)) => exit::DATA,
             Self::Home(HomeError::Io { .. }) | Self::Store(_) => exit::CANNOT_CREATE,
             Self::Check(CheckError::Run { .. }) => exit::NO_INPUT,
@@ -162,6 +164,9 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
     // One that a crash left behind names a port that anybody may have by now.
     home.unpublish();
     let tier = tier(&config).await?;
+    if tier == Tier::Domain && plan::slots_have_users() {
+        home.check_the_way()?;
+    }
     let secret = home.signing_secret()?;
     let store = store::Store::open(home.store())?;
     let listener = TcpListener::bind(config.listen).await.map_err(|source| {

@@ -45,6 +45,13 @@ fn main() -> ExitCode {
             return ExitCode::from(if error.use_stderr() { exit::USAGE } else { exit::OK });
         }
     };
+    // It holds the signing key: nobody of the same user looks into its memory or at its descriptors.
+    if let Err(errno) = nix::sys::prctl::set_dumpable(false) {
+        eprintln!(
+            "casemate-allocator: cannot make this process non-dumpable ({errno}); see prctl(2)"
+        );
+        return ExitCode::from(exit::SOFTWARE);
+    }
     tracing_subscriber::fmt().json().with_writer(std::io::stderr).init();
     match run(cli) {
         Ok(()) => ExitCode::SUCCESS,

@@ -116,9 +116,14 @@ pub(crate) fn make(intent: &Intent, home: &Home, tier: Tier) -> Result<(Plan, Te
         connect,
         permission_ttl: profile.permission_ttl.as_secs(),
         grace: profile.grace.as_secs().max(1),
-        own_uid: nix::unistd::geteuid().is_root() && seats_are_mapped(),
+        own_uid: slots_have_users(),
     };
     Ok((plan, terms))
+}
+
+/// Whether each slot gets a user of its own.
+pub(crate) fn slots_have_users() -> bool {
+    nix::unistd::geteuid().is_root() && seats_are_mapped()
 }
 
 /// Whether this user namespace has the seats' user ids (user_namespaces(7)): root of a rootless container has not.
@@ -230,6 +235,7 @@ impl Plan {
             slot: record.slot.clone(),
             verify_key,
             tier: self.tier,
+            private: vec![home.path().to_owned()],
             volume: home.slot(&record.slot),
             repository: self.repository.clone(),
             home_template: self.home_template.clone(),

@@ -231,6 +231,55 @@ fn a_start_that_cannot_be_names_the_fix() {
 }
 
 #[test]
+fn root_refuses_a_home_that_its_slots_users_cannot_reach() {
+    if !nix::unistd::geteuid().is_root() {
+        // Slots of others have their user.
+        return;
+    }
+    let house = House::new(scripted());
+    house::chmod(house.dir.path(), 0o700);
+    refused(&run(&house, &["--tier", "domain"]), exit::DENIED, "--home");
+    assert!(!house.home().join("run/allocator.json").exists());
+    house::chmod(house.dir.path(), 0o711);
+    let mut house = house.with_tier("domain");
+    house.up();
+}
+
+/// proc(5): the files of a non-dumpable process belong to root.
+#[test]
+fn the_allocator_is_closed_to_its_own_user() {
+    use std::os::unix::fs::MetadataExt as _;
+    use std::process::{Command, Stdio};
+    const USER: u32 = 1000;
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    let program = env!("CARGO_BIN_EXE_casemate-allocator");
+    let mut command = Command::new(program);
+    if nix::unistd::geteuid().is_root() {
+        // What root's processes have belongs to root anyway.
+        std::os::unix::fs::chown(dir.path(), Some(USER), Some(USER)).unwrap();
+        command = Command::new("setpriv");
+        command.args(["--reuid", "1000", "--regid", "1000", "--clear-groups", program]);
+    }
+    command.arg("--home").arg(dir.path().join("home")).arg("--supervisor").arg(scripted());
+    let mut child = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let pid = child.id();
+    let closed = || {
+        // Before it is the allocator, the process is setpriv(1); the kernel cuts names at 15 bytes.
+        let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+        let owner = std::fs::metadata(format!("/proc/{pid}/environ")).ok()?.uid();
+        (comm.trim() == "casemate-alloca" && owner == 0).then_some(())
+    };
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    let mut seen = None;
+    while seen.is_none() && std::time::Instant::now() < until {
+        seen = closed();
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(seen.is_some());
+}
+
+#[test]
 fn the_discovery_file_is_private() {
     use std::os::unix::fs::PermissionsExt as _;
     let house = House::started(scripted());

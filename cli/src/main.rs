@@ -87,8 +87,20 @@ fn main() -> ExitCode {
     }
 }
 
+/// Keys, tokens and conversations are in this process: nobody of the same user, a session's agent in tier `domain` least of
+/// all, is to look into its memory or at its descriptors (PR_SET_DUMPABLE in prctl(2)). What it starts is not affected.
+fn conceal() -> Result<(), Failure> {
+    nix::sys::prctl::set_dumpable(false).map_err(|errno| {
+        let code = casemate_protocol::codes::exit::SOFTWARE;
+        Failure::because(code, "cannot make this process non-dumpable", &errno)
+    })
+}
+
 fn dispatch(cli: Cli) -> Result<u8, Failure> {
     let place = Place::find(cli.home)?;
+    if matches!(cli.command, Command::Acp(_) | Command::Up(_) | Command::Run(_)) {
+        conceal()?;
+    }
     match cli.command {
         Command::Acp(args) => acp::run(args, &place, cli.verbose),
         Command::Up(args) => up::run(args, &place, cli.verbose),

@@ -29,6 +29,9 @@ pub struct WorkerConfig {
     pub verify_key: PublicKey,
     /// The tier to set up. One that the kernel cannot give is a refusal ([`StartError::Tier`]), never a lower tier.
     pub tier: Tier,
+    /// What no agent may be granted anything of but its own session's places: casemate's home with its keys, its store and
+    /// the other slots. Absolute. Looked at in tier `domain`; in the others the agent does not see it.
+    pub private: Vec<PathBuf>,
     /// The slot's directory on its volume: holds `sessions/<id>/{home,work,scratch}`, `state/` and `run/`.
     pub volume: PathBuf,
     /// Where the agent's repository comes from; none: an empty repository with one empty commit.
@@ -54,7 +57,8 @@ pub struct WorkerConfig {
     pub permission_ttl: u64,
     /// How long the agent has between TERM and KILL, in seconds.
     pub grace: u64,
-    /// Where the namespaced worker's ids come from; `None` where the caller is not root: its own uid.
+    /// Whom the worker runs as where the caller is root: the one user that the namespaces of tier `namespace` know, the user
+    /// that a worker of tier `domain` becomes. `None`: the caller's own uid, which must not be root's.
     pub host_uid: Option<u32>,
 }
 

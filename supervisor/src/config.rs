@@ -83,7 +83,8 @@ fn check(config: &WorkerConfig) -> Result<(), StartError> {
         Some(Repository::Local(path)) => Some(path),
         _ => None,
     };
-    for path in paths.into_iter().flatten().chain(local).chain(&config.programs) {
+    let lists = config.programs.iter().chain(&config.private);
+    for path in paths.into_iter().flatten().chain(local).chain(lists) {
         if !path.is_absolute() {
             return Err(wrong(format!("`{}` is not an absolute path", path.display())));
         }

@@ -112,6 +112,7 @@ impl Layout {
             programs: self.programs.iter().map(|(_, inside)| inside.clone()).collect(),
             read: Vec::new(),
             never: self.never(config, file),
+            private: self.private(config),
             ports,
             connect: config.connect.clone(),
             tier: self.tier,
@@ -152,8 +153,13 @@ impl Layout {
         never
     }
 
+    /// Of what the session's own places alone may be granted; what the tier hides cannot be granted at all.
+    fn private(&self, config: &WorkerConfig) -> Vec<PathBuf> {
+        if self.tier == Tier::Domain { config.private.clone() } else { Vec::new() }
+    }
+
     /// What must turn out closed when it is tried behind the agent's wall, before the first agent starts: the
-    /// supervisor's own, the slot's lock, the source, the configuration, and the directory of every slot.
+    /// supervisor's own, the slot's lock, the source, the configuration, what is private, and the directory of every slot.
     #[must_use]
     pub fn walled(&self, config: &WorkerConfig, file: Option<&Path>) -> Vec<PathBuf> {
         let mut walled = vec![self.inside.state.clone(), config.volume.join("run").join("lock")];
@@ -162,6 +168,7 @@ impl Layout {
             walled.extend(self.template.as_ref().map(|(_, inside)| inside.clone()));
         }
         walled.extend(file.map(Path::to_owned));
+        walled.extend(self.private(config));
         walled.push(self.decoy(config));
         walled
     }

@@ -18,6 +18,7 @@ pub(crate) fn config(volume: &Path) -> WorkerConfig {
         slot: SlotId::random(),
         verify_key: SigningSecret::generate().public(),
         tier: Tier::Domain,
+        private: Vec::new(),
         volume: volume.to_owned(),
         repository: None,
         home_template: None,

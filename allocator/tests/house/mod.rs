@@ -45,6 +45,8 @@ pub struct House {
 impl House {
     pub fn new(supervisor: PathBuf) -> Self {
         let dir = tempfile::Builder::new().prefix("casemate-test-").tempdir_in("/var/tmp").unwrap();
+        // Where root runs the tests, the slots' users have to get in.
+        chmod(dir.path(), 0o755);
         std::fs::create_dir_all(dir.path().join("home/profiles")).unwrap();
         chmod(&dir.path().join("home"), 0o700);
         Self { dir, supervisor, up: None, endpoint: None, tier: None }
@@ -61,6 +63,11 @@ impl House {
         house.tier = Some(tier);
         house.up();
         house
+    }
+
+    pub fn with_tier(mut self, tier: &'static str) -> Self {
+        self.tier = Some(tier);
+        self
     }
 
     pub fn home(&self) -> PathBuf {

@@ -146,6 +146,7 @@ fn wall(dir: &Path) -> Wall {
         programs: vec![dir.join("true")],
         read: Vec::new(),
         never: Vec::new(),
+        private: Vec::new(),
         ports: PortRange { first: 20_000, count: 8 },
         connect: Vec::new(),
         tier: Tier::Domain,

@@ -2,9 +2,11 @@
 
 use std::path::Path;
 
+use casemate_protocol::tier::Tier;
 use casemate_protocol::worker::StartError;
 use casemate_sandbox::lock::{self, HeldLock, LockError};
 
+use super::identity;
 use crate::config::{self, Wanted};
 use crate::layout::Layout;
 use crate::provision::{self, Resolved};
@@ -31,6 +33,9 @@ pub(super) struct Prepared {
 pub(super) fn prepare(file: Option<&Path>) -> Result<Prepared, StartError> {
     let wanted = config::read(file)?;
     let config = &wanted.config;
+    if config.tier == Tier::Domain {
+        identity::check(config.host_uid)?;
+    }
     config::check_presence(config)?;
     report::progress(format!("starting session {} in slot {}", config.session, config.slot));
     let layout = Layout::of(config);

@@ -167,3 +167,55 @@ fn a_session_keeps_its_tier() {
     assert!(matches!(error, StartError::Tier { .. }), "{error}");
     assert_eq!(status.code(), Some(78));
 }
+
+#[test]
+fn a_policy_that_grants_keys_store_or_another_slot_is_refused() {
+    for who in [Who::Own, Who::User] {
+        for path in [
+            "keys",
+            "keys/signing.seed",
+            "store.redb",
+            "slots/other",
+            "slots/other/sessions/s/work",
+            "link",
+            "",
+        ] {
+            let mut slot = Slot::new(Tier::Domain, who);
+            let home = slot.root.path().to_owned();
+            slot.config.private = vec![home.clone()];
+            for directory in ["keys", "slots/other/sessions/s/work"] {
+                fs::create_dir_all(home.join(directory)).unwrap();
+            }
+            for file in ["keys/signing.seed", "store.redb"] {
+                fs::write(home.join(file), "secret").unwrap();
+            }
+            std::os::unix::fs::symlink(home.join("slots/other"), home.join("link")).unwrap();
+            slot.config.policy += &format!(
+                "\n[[path]]\npath = \"{}\"\naccess = [\"read\"]\nreason = \"wrong\"\n",
+                home.join(path).display().to_string().trim_end_matches('/')
+            );
+            let (error, status) = slot.fails();
+            assert!(matches!(error, StartError::Policy { .. }), "{who:?} {path}: {error}");
+            assert!(error.to_string().contains("no agent may have"), "{who:?} {path}: {error}");
+            assert_eq!(status.code(), Some(65));
+        }
+    }
+}
+
+#[test]
+fn in_tier_domain_no_agent_is_root() {
+    if !nix::unistd::geteuid().is_root() {
+        // Nobody else can start a worker that would be.
+        return;
+    }
+    for uid in [None, Some(0)] {
+        let mut slot = Slot::new(Tier::Domain, Who::Own);
+        slot.config.host_uid = uid;
+        let (error, status) = slot.fails();
+        assert!(
+            matches!(&error, StartError::Config { message } if message.starts_with("host_uid")),
+            "{error}"
+        );
+        assert_eq!(status.code(), Some(64));
+    }
+}

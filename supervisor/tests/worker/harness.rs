@@ -84,6 +84,7 @@ impl Slot {
             slot: SlotId::random(),
             verify_key: secret.public(),
             tier,
+            private: vec![root.path().join("slots")],
             volume,
             repository: None,
             home_template: None,

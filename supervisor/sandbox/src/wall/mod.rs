@@ -9,6 +9,7 @@ mod grants;
 mod mounts;
 mod never;
 mod open;
+mod private;
 mod program;
 mod rlimits;
 mod ruleset;
@@ -50,6 +51,9 @@ pub struct Places {
     /// What no wall may ever grant, checked on resolved paths: `state/`, configuration, keys, other sessions. A grant
     /// that is, contains, or lies within one of these is refused, so none may be above the session's own places.
     pub never: Vec<PathBuf>,
+    /// Directories of which nothing may be granted but what lies in this session's `work`, `home` and `scratch`, checked as
+    /// `never` is: casemate's home with its keys, its store and the other slots.
+    pub private: Vec<PathBuf>,
     /// `{ports}`: the session's own TCP ports.
     pub ports: PortRange,
     /// `{connect}`: further TCP ports that the session may connect to.

@@ -153,7 +153,7 @@ fn inode(path: &Path) -> io::Result<Option<Inode>> {
 }
 
 /// A closed path may be made later: its existing part is resolved, the rest kept.
-fn resolve_as_far_as_exists(path: &Path) -> io::Result<PathBuf> {
+pub(super) fn resolve_as_far_as_exists(path: &Path) -> io::Result<PathBuf> {
     let mut rest = Vec::new();
     for above in path.ancestors() {
         match fs::canonicalize(above) {

@@ -16,6 +16,7 @@ use landlock::{
 use super::grants::{self, Grant};
 use super::never::Never;
 use super::open::open_path;
+use super::private::Private;
 use super::{Places, WallError};
 
 /// The newest ABI whose file rights are used. ABI 10 adds UDP ports; datagram sockets are refused by seccomp instead.
@@ -68,9 +69,10 @@ pub(super) fn open(policy: &Policy, places: &Places, abi: u32) -> Result<Opened,
     let mut created = create(policy).map_err(|source| refused("the ruleset", source))?;
     let (grants, mut skipped) = grants::expand(policy, places)?;
     let never = Never::resolve(&places.never)?;
+    let private = Private::resolve(places)?;
     let mut granted = 0_usize;
     for grant in &grants {
-        if add_path(&mut created, grant, &never)? {
+        if add_path(&mut created, grant, &never, &private)? {
             granted += 1;
         } else {
             skipped.push(format!("{} (missing)", grant.path.display()));
@@ -100,7 +102,12 @@ fn create(policy: &Policy) -> Result<RulesetCreated, RulesetError> {
 }
 
 /// Binds one rule to what its path is now; `false` where an optional one is missing.
-fn add_path(created: &mut RulesetCreated, grant: &Grant, never: &Never) -> Result<bool, WallError> {
+fn add_path(
+    created: &mut RulesetCreated,
+    grant: &Grant,
+    never: &Never,
+    private: &Private,
+) -> Result<bool, WallError> {
     let path = || grant.path.clone();
     let fd = match open_path(&grant.path) {
         Ok(fd) => fd,
@@ -115,6 +122,7 @@ fn add_path(created: &mut RulesetCreated, grant: &Grant, never: &Never) -> Resul
     };
     // Checked on the descriptor that the rule is bound to, so nothing can be exchanged in between.
     never.check(grant, fd.as_fd())?;
+    private.check(grant, fd.as_fd())?;
     let metadata = nix::sys::stat::fstat(&fd)
         .map_err(|e| WallError::Path { path: path(), source: e.into() })?;
     let is_directory = metadata.st_mode & libc::S_IFMT == libc::S_IFDIR;

@@ -21,6 +21,7 @@ pub(crate) fn places(root: &Path) -> Places {
         programs: Vec::new(),
         read: Vec::new(),
         never: vec![root.join("state")],
+        private: Vec::new(),
         ports: PortRange { first: 20_000, count: 4 },
         connect: Vec::new(),
         tier: Tier::Domain,
@@ -113,6 +114,33 @@ fn a_closed_path_that_does_not_exist_yet_is_closed() {
     let built = |path: &str| Wall::build(&policy(&path_rule(&root.join(path))), &closed);
     assert!(matches!(built("open"), Err(WallError::Never { .. })));
     assert!(built("open/inner").is_ok());
+}
+
+#[test]
+fn of_a_private_directory_only_the_sessions_own_places_are_granted() {
+    let (_directory, root) = root();
+    let home = root.join("casemate");
+    for path in ["keys", "slots/own/work/sub", "slots/own/home", "slots/other/work"] {
+        std::fs::create_dir_all(home.join(path)).unwrap();
+    }
+    std::os::unix::fs::symlink(home.join("slots/other"), home.join("slots/own/work/link")).unwrap();
+    let places = Places {
+        work: home.join("slots/own/work"),
+        home: home.join("slots/own/home"),
+        never: Vec::new(),
+        private: vec![home.clone()],
+        ..places(&root)
+    };
+    let built = |path: &str| Wall::build(&policy(&path_rule(&home.join(path))), &places);
+    for path in ["slots/own/work", "slots/own/work/sub", "slots/own/home"] {
+        built(path).unwrap();
+    }
+    for path in ["", "keys", "slots", "slots/own", "slots/other/work", "slots/own/work/link"] {
+        assert!(matches!(built(path), Err(WallError::Never { .. })), "{path}");
+    }
+    assert!(Wall::build(&policy(&path_rule(Path::new("/"))), &places).is_err());
+    let elsewhere = Wall::build(&policy(&path_rule(&root.join("open"))), &places);
+    elsewhere.unwrap();
 }
 
 #[test]

@@ -46,6 +46,7 @@ impl Site {
             programs: Vec::new(),
             read: Vec::new(),
             never: vec![root.join("state")],
+            private: Vec::new(),
             ports: PortRange { first: 0, count: 0 },
             connect: Vec::new(),
             tier: Tier::Domain,
