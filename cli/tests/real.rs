@@ -256,6 +256,24 @@ fn a_throw_away_session_that_is_interrupted_leaves_nothing() {
 }
 
 #[test]
+fn a_program_that_is_no_agent_ends_the_run_and_is_told_to_the_host() {
+    let house = House::new();
+    let no_agent = ["/bin/sh", "-c", "echo not json; exec sleep 1000"];
+    let run = house.run_agent(&["--prompt", "x"], &no_agent);
+    assert_eq!(run.status.code(), Some(1));
+    let told = String::from_utf8_lossy(&run.stderr).into_owned();
+    assert!(told.contains("`not json`") && !told.contains("load the session"), "{told}");
+    assert_eq!(house.left_over(), Vec::<String>::new());
+
+    let mut host = Host::start(house.home(), &[], &no_agent);
+    let answer = host.answer("initialize", json!({"protocolVersion": 1}));
+    let message = answer["error"]["message"].as_str().unwrap();
+    assert!(message.contains("`not json`") && message.contains("after `--`"), "{message}");
+    host.hang_up();
+    assert!(host.end().success());
+}
+
+#[test]
 fn a_throw_away_session_says_by_its_exit_code_what_was_wrong() {
     let house = House::new();
     let code = |run: std::process::Output| run.status.code().unwrap();

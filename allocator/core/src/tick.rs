@@ -38,7 +38,7 @@ pub fn tick(record: &Record, seen: &Observation) -> Tick {
         return Tick::Nothing;
     }
     if let AgentState::Exited { cause } = &seen.agent {
-        return Tick::Stop(EndReason::Failed, format!("the agent ended: {cause}"));
+        return Tick::Stop(EndReason::Failed, cause.clone());
     }
     let for_ms = match seen.activity {
         Activity::Idle { for_ms } => for_ms,

@@ -146,9 +146,7 @@ impl Driver {
                         continue;
                     }
                     let (reason, words) = match (&status.agent, status.activity) {
-                        (AgentState::Exited { cause }, _) => {
-                            (EndReason::Failed, format!("the agent ended: {cause}"))
-                        }
+                        (AgentState::Exited { cause }, _) => (EndReason::Failed, cause.clone()),
                         (_, Activity::Quiesced) => (EndReason::Idle, "was quiesced".to_owned()),
                         _ => return Ok(Look::Serves),
                     };

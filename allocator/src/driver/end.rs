@@ -164,7 +164,9 @@ impl Driver {
                 let message = "a turn is running; wait for its end, or force";
                 return Err(refuse(ErrorKind::Busy, message));
             }
-            Err(error) if gone || ending.force => {
+            // Its end is known and told already; that it does not answer is no news.
+            Err(_) if gone => {}
+            Err(error) if ending.force => {
                 tracing::warn!(session = %record.id, %error, "ending without evidence");
             }
             Err(error) => {

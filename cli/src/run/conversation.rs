@@ -115,7 +115,7 @@ impl Conversation {
                         frame.map_or_else(String::new, |frame| format!(": {}", frame.reason));
                     return Err(Failure::new(
                         exit::UNAVAILABLE,
-                        format!("the worker ended{reason}"),
+                        format!("the conversation was closed{reason}"),
                     ));
                 }
                 Some(Ok(_)) => {}
@@ -132,9 +132,7 @@ fn outcome(method: &str, mut message: Value) -> Result<Value, Failure> {
     let Some(error) = message.get("error") else { return Ok(message["result"].take()) };
     let cause = Fault::of_error(&error.to_string()).and_then(|fault| fault.cause);
     let text = error["message"].as_str().unwrap_or("no reason given");
-    let text = match cause {
-        Some(cause) if !text.contains(&cause) => format!("{method}: {text} ({cause})"),
-        _ => format!("{method}: {text}"),
-    };
+    // casemate's own words are for a client that can load the session again; this one is thrown away.
+    let text = format!("{method}: {}", cause.as_deref().unwrap_or(text));
     Err(Failure::new(exit::FAILED, text))
 }

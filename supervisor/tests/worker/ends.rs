@@ -192,3 +192,35 @@ fn noise_and_orphans_and_forwarded_signals() {
     assert_eq!(client.turn(&session, "still here").1, "echo: still here");
     worker.stop();
 }
+
+/// Starts a shell script as the agent and says `initialize`: the answer, and how the connection went on.
+fn greet_script(script: &str) -> (crate::harness::Worker, Client, String) {
+    let mut slot = Slot::new(Tier::Domain, Who::User);
+    slot.config.agent.argv = ["/bin/sh", "-c", script].map(str::to_owned).to_vec();
+    let (worker, address) = slot.serve();
+    let mut client = Client::attach(address, &slot.token(Audience::Attach)).unwrap();
+    let id = client.request("initialize", serde_json::json!({"protocolVersion": 1}));
+    let answer = loop {
+        let message = client.receive().expect("an answer");
+        if message["id"] == id {
+            break message["error"]["message"].as_str().unwrap_or_default().to_owned();
+        }
+    };
+    (worker, client, answer)
+}
+
+#[test]
+fn a_program_that_is_no_agent_is_found_out_by_what_it_writes() {
+    let (worker, _client, answer) = greet_script("echo not json; exec sleep 600");
+    assert!(answer.contains("`not json`") && answer.contains("after `--`"), "{answer}");
+    worker.stop();
+}
+
+#[test]
+fn what_a_program_wrote_before_it_exited_is_beside_its_exit_code() {
+    let (mut worker, _client, answer) = greet_script("echo not json; echo usage >&2; exit 7");
+    for part in ["exit code 7", "`not json`", "usage"] {
+        assert!(answer.contains(part), "{answer}");
+    }
+    assert_eq!(worker.wait().code(), Some(7));
+}

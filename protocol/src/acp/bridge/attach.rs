@@ -263,7 +263,7 @@ fn explain(session: Option<&SessionId>, ending: &Ending) -> (Delivery, String) {
         ),
         Some(close::AGENT_GONE) => (
             Delivery::Interrupted,
-            format!("{session}: the agent ended ({reason}); the next message starts it again"),
+            format!("{session}: {reason}; the next message starts it again"),
         ),
         Some(close::IDLE | close::GOING_AWAY) => (
             Delivery::Unknown,
@@ -272,8 +272,8 @@ fn explain(session: Option<&SessionId>, ending: &Ending) -> (Delivery, String) {
         _ => (
             Delivery::Unknown,
             format!(
-                "{session}: the connection to its worker broke ({reason}); the turn may still run: the next message \
-                 re-attaches and waits for its end"
+                "{session}: the connection to its worker broke ({reason}), so what became of the turn is not known: the \
+                 next message re-attaches, and waits where the turn still runs"
             ),
         ),
     }

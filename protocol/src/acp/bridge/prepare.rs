@@ -9,6 +9,7 @@ use crate::acp::bridge::session::{Kind, Sent, State, Step, Waiting};
 use crate::acp::bridge::{
     Action, Bridge, Handshake, Link, Refusal, edit, handshake, message, wall,
 };
+use crate::acp::fault::Fault;
 use crate::acp::frame::{self, Frame};
 use crate::codes::{Delivery, rpc};
 
@@ -71,7 +72,11 @@ impl Bridge {
                 return self.give_up(index, &refusal, Delivery::NotDelivered, out);
             }
             None => {
-                let message = format!("the agent refused initialize: {}", error_text(frame));
+                let text = error_text(frame);
+                let message = match frame.part("error").and_then(Fault::of_error) {
+                    Some(_) => text,
+                    None => format!("the agent refused initialize: {text}"),
+                };
                 self.drop_link(index, link, out);
                 let refusal = Refusal { code: rpc::WORKER, message };
                 return self.give_up(index, &refusal, Delivery::NotDelivered, out);

@@ -7,7 +7,7 @@ use crate::acp::fault::error_line;
 use crate::acp::frame::{Frame, FrameError, Kind, answered_by, on_one_line};
 use crate::codes::rpc;
 
-/// How much of a line that is no message is shown in the log, in characters.
+/// How much of a line that is no message is shown, in characters.
 const SHOWN: usize = 200;
 
 /// The agent's process, as far as the role cares.
@@ -23,6 +23,12 @@ pub(super) enum Agent {
         /// In words.
         cause: String,
     },
+}
+
+/// The beginning of a line that is no message, for people: no control character reaches their terminal.
+fn harmless(line: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&line[..line.len().min(4 * SHOWN)]);
+    text.chars().take(SHOWN).flat_map(char::escape_debug).collect()
 }
 
 // === impl Server ===
@@ -44,11 +50,8 @@ impl Server {
                 self.agent_said(&frame, now, out);
             }
             (Err(error), _) => {
-                let text: String = String::from_utf8_lossy(line)
-                    .chars()
-                    .take(SHOWN)
-                    .flat_map(char::escape_debug)
-                    .collect();
+                let text = harmless(line);
+                self.noise = Some(text.clone());
                 out.push(Action::Log(format!("the agent wrote no message ({error}): {text}")));
                 self.agent_misspoke(line, &error, now, out);
             }
@@ -65,7 +68,17 @@ impl Server {
         }
     }
 
+    /// What a program wrote that has not said one ACP message: why it is of no use, in words.
+    #[must_use]
+    pub fn noise(&self) -> Option<String> {
+        let text = self.noise.as_ref().filter(|_| !self.spoke)?;
+        Some(format!(
+            "it wrote `{text}` to its stdout, which is not ACP: check the command after `--`"
+        ))
+    }
+
     fn agent_said(&mut self, frame: &Frame<'_>, now: u64, out: &mut Vec<Action>) {
+        self.spoke = true;
         match (frame.kind(), frame.method()) {
             (Kind::Notification, "session/update") => self.updated(frame, now, out),
             (Kind::Notification, "$/cancel_request") => self.ask_withdrawn(frame, out),

@@ -116,7 +116,7 @@ impl Server {
         };
         let result = frame.part("result").filter(|_| !is_error(frame));
         match call.purpose {
-            Purpose::Initialize => self.greeted(&call, frame, out),
+            Purpose::Initialize => self.greeted(frame, out),
             Purpose::New => self.created(&call, frame, out),
             Purpose::Open(ref session) => self.opened(&call, session, frame, out),
             Purpose::Prompt => {

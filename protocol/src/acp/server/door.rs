@@ -114,7 +114,7 @@ impl Server {
                 self.refuse(conn, id, rpc::INVALID_REQUEST, &message, out);
             }
             Kind::Request => match method {
-                "initialize" => self.initialize(conn, frame, out),
+                "initialize" => self.initialize(conn, frame, now, out),
                 "session/new" | "session/load" | "session/resume" | "session/fork" => {
                     self.setup(conn, frame, out);
                 }

@@ -1,7 +1,7 @@
 //! The agent is gone: everybody who waits is told why, and what became of the request.
 
 use super::calls::Purpose;
-use super::handshake::Handshake;
+use super::handshake::{Handshake, Waiter};
 use super::{Action, Agent, Conn, Server, lines};
 use crate::acp::fault::{Fault, error_line};
 use crate::codes::{Delivery, close, rpc};
@@ -23,11 +23,15 @@ impl Server {
                     out.push(Action::ForgetJournal { session: session.clone() });
                 }
             }
-            self.mourn(call.conn, &call.id, Delivery::Interrupted, out);
+            // Its asker is among those who wait for the handshake.
+            if call.purpose != Purpose::Initialize {
+                self.mourn(call.conn, &call.id, Delivery::Interrupted, out);
+            }
         }
         if let Handshake::Asked(waiters) = std::mem::take(&mut self.handshake) {
-            for (conn, id) in waiters {
-                self.mourn(conn, &id, Delivery::NotDelivered, out);
+            for Waiter { conn, id, first, .. } in waiters {
+                let delivery = if first { Delivery::Interrupted } else { Delivery::NotDelivered };
+                self.mourn(conn, &id, delivery, out);
             }
         }
         for opening in std::mem::take(&mut self.conversations.opening).into_values() {
@@ -41,7 +45,7 @@ impl Server {
         self.turns.abandon();
         self.asks.clear();
         if let Some(client) = self.client.take() {
-            let reason = lines::reason(&format!("the agent ended: {cause}"));
+            let reason = lines::reason(cause);
             out.push(Action::Close(client.conn, close::AGENT_GONE, reason));
         }
     }
@@ -54,10 +58,10 @@ impl Server {
         }
         let message = match delivery {
             Delivery::NotDelivered => format!(
-                "the agent ended ({cause}) before this request reached it: load the session again, then repeat it"
+                "{cause}; this request did not reach it: load the session again, then repeat it"
             ),
             _ => format!(
-                "the agent ended ({cause}) while it worked on this: load the session again, and look at what was done before you repeat it"
+                "{cause}; it was working on this: load the session again, and look at what was done before you repeat it"
             ),
         };
         let fault = Fault { cause: Some(cause.clone()), ..Fault::new(delivery) };

@@ -128,6 +128,10 @@ pub struct Server {
     turns: turns::Turns,
     asks: asks::Asks,
     quiesced: bool,
+    /// The last line of the agent that was no message.
+    noise: Option<String>,
+    /// The agent has said a message.
+    spoke: bool,
     /// Busy at the end of the last event, and since when that or the contrary holds.
     busy: bool,
     since: u64,
@@ -150,6 +154,8 @@ impl Server {
             turns: turns::Turns::default(),
             asks: asks::Asks::default(),
             quiesced: false,
+            noise: None,
+            spoke: false,
             busy: false,
             since: now,
         }
@@ -166,6 +172,7 @@ impl Server {
             Event::Tick => {}
         }
         self.expire_asks(now, out);
+        self.expire_handshake(now, out);
         self.settle(now, out);
         if self.busy != self.turns.busy() {
             self.busy = !self.busy;
@@ -176,7 +183,10 @@ impl Server {
     /// When [`Event::Tick`] is wanted next.
     #[must_use]
     pub fn deadline(&self) -> Option<u64> {
-        [self.asks.deadline(), self.turns.deadline()].into_iter().flatten().min()
+        [self.asks.deadline(), self.turns.deadline(), self.handshake_deadline()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Busy (a turn runs or waits) or idle, and since when.

@@ -70,6 +70,9 @@ impl Generation {
                 cause = format!("{cause}; it last wrote to stderr: {tail}");
             }
         }
+        if let Some(noise) = self.server.noise() {
+            cause = format!("{cause}; {noise}");
+        }
         self.parts.session.end().await;
         self.conclude(&cause, code, close::AGENT_GONE);
     }
