@@ -6,6 +6,7 @@
 //! the processes, the files and the HTTP door. The data's way never leads through it: attachments go on while it is down.
 
 mod check;
+mod closed;
 mod delete;
 mod driver;
 mod home;
@@ -29,6 +30,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 pub use check::{CheckError, check};
+pub use closed::leaves_closed;
 pub use home::HomeError;
 pub use store::StoreError;
 

@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use casemate_allocator_core::record::{Record, Terms};
 use casemate_allocator_core::seat::{SEATS, Seat};
 use casemate_protocol::api::{ApiError, ErrorKind, Intent};
-use casemate_protocol::policy::Policy;
+use casemate_protocol::policy::{self, Policy};
 use casemate_protocol::tier::Tier;
 use casemate_protocol::token::PublicKey;
 use casemate_protocol::worker::{AgentCommand, Repository, StartError, WorkerConfig};
 use serde::{Deserialize, Serialize};
 
+use crate::closed::leaves_closed;
 use crate::home::Home;
 use crate::profile::{Profile, is_variable_name};
 use crate::programs::{self, Limits};
@@ -110,7 +111,7 @@ pub(crate) fn make(intent: &Intent, home: &Home, tier: Tier) -> Result<(Plan, Te
         home_template,
         skills,
         programs: grants,
-        policy: policy_text(&profile.policy, limits.casemate)?,
+        policy: policy_text(&profile.policy, limits.casemate, tier)?,
         argv: std::iter::once(program).chain(intent.agent.iter().skip(1).cloned()).collect(),
         pass: profile.env,
         connect,
@@ -162,17 +163,18 @@ fn grantable(path: &Path, limits: Limits<'_>) -> Result<(), ApiError> {
 }
 
 /// A policy's text, checked.
-fn policy_text(name: &str, casemate: &Path) -> Result<String, ApiError> {
-    let (text, place) = if name == "developer" {
-        (casemate_protocol::policy::DEVELOPER.to_owned(), "the built-in policy".to_owned())
+fn policy_text(name: &str, casemate: &Path, tier: Tier) -> Result<String, ApiError> {
+    let (text, place) = if let Some(text) = policy::built_in(name) {
+        (text.to_owned(), format!("the built-in policy `{name}`"))
     } else if name.starts_with('/') {
         let text = std::fs::read_to_string(name).map_err(|error| {
             refuse(ErrorKind::NotFound, format!("cannot read the policy {name}: {error}"))
         })?;
         (text, name.to_owned())
     } else {
+        let known = policy::BUILT_IN.map(|(known, _)| format!("`{known}`")).join(", ");
         let message = format!(
-            "no built-in policy `{name}`; use `developer`, or the absolute path of a policy file"
+            "no built-in policy `{name}`; use one of {known}, or the absolute path of a policy file"
         );
         return Err(refuse(ErrorKind::NotFound, message));
     };
@@ -183,27 +185,16 @@ fn policy_text(name: &str, casemate: &Path) -> Result<String, ApiError> {
         ApiError { start, ..refuse(ErrorKind::Invalid, message) }
     };
     let policy = Policy::parse(&text).map_err(|error| wrong(error.to_string()))?;
-    closed(&policy, casemate).map_err(wrong)?;
-    Ok(text)
-}
-
-/// Refuses a rule that would grant casemate's home, where the keys and every session lie. A worker of tier `domain`
-/// knows its own slot alone, and in tier `namespace` such a rule would be silently empty.
-fn closed(policy: &Policy, casemate: &Path) -> Result<(), String> {
-    for rule in policy.paths.iter().filter(|rule| rule.path.place.is_none()) {
-        let named = Path::new(&rule.path.rest);
-        // What does not exist yet is taken as it is written.
-        let path = named.canonicalize().unwrap_or_else(|_| named.to_owned());
-        if path.starts_with(casemate) || casemate.starts_with(&path) {
-            return Err(format!(
-                "line {}: path {} would grant the keys and sessions in {}; name a narrower path or move casemate's home",
-                rule.line,
-                named.display(),
-                casemate.display()
-            ));
-        }
+    leaves_closed(&policy, casemate).map_err(wrong)?;
+    if tier < policy.tier {
+        let message = format!(
+            "{place} needs tier {} and this machine gives {tier}; `casemate doctor` says what is missing",
+            policy.tier
+        );
+        let start = Some(StartError::Tier { wanted: policy.tier, message: message.clone() });
+        return Err(ApiError { start, ..refuse(ErrorKind::Unavailable, message) });
     }
-    Ok(())
+    Ok(text)
 }
 
 impl Plan {

@@ -53,7 +53,7 @@ enum Command {
     Run(run::Args),
     /// List, show, stop and close sessions
     Sessions(sessions::Args),
-    /// Look at policy files
+    /// Check, explain and compare policies
     Policy(policy::Args),
     /// Two sessions that try to reach each other, and what the kernel answered
     Demo(demo::Args),
@@ -106,7 +106,7 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Up(args) => up::run(args, &place, cli.verbose),
         Command::Run(args) => run::run(args, cli.verbose),
         Command::Sessions(args) => sessions::run(args, &place),
-        Command::Policy(args) => policy::run(args),
+        Command::Policy(args) => policy::run(args, &place),
         Command::Demo(args) => demo::run(args),
         Command::Doctor(args) => doctor::run(args, &place),
         Command::ScriptedAgent(args) => demo::scripted_agent::run(args),

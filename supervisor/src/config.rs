@@ -47,7 +47,20 @@ pub fn read(file: Option<&Path>) -> Result<Wanted, StartError> {
     let policy = Policy::parse(&config.policy)
         .map_err(|error| StartError::Policy { message: error.to_string() })?;
     check(&config)?;
+    takes_tier(&policy, config.tier)?;
     Ok(Wanted { config, policy, file: file.map(Path::to_owned) })
+}
+
+/// A policy may need more than the tier that was asked for; what is measured later on is never below that.
+fn takes_tier(policy: &Policy, asked: Tier) -> Result<(), StartError> {
+    if asked < policy.tier {
+        let message = format!(
+            "policy \"{}\" needs it and {asked} was asked for: ask for tier {} or use a policy that takes {asked}",
+            policy.name, policy.tier
+        );
+        return Err(StartError::Tier { wanted: policy.tier, message });
+    }
+    Ok(())
 }
 
 fn wrong(message: impl Into<String>) -> StartError {
@@ -142,4 +155,25 @@ fn check_local_repository(path: &Path) -> Result<(), StartError> {
         ));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use casemate_protocol::policy::{BUILT_IN, STRICT};
+
+    #[test]
+    fn a_policy_is_not_used_in_a_weaker_tier_than_it_needs() {
+        let strict = Policy::parse(STRICT).unwrap();
+        let refused = takes_tier(&strict, Tier::Domain);
+        assert!(
+            matches!(refused, Err(StartError::Tier { wanted: Tier::Namespace, .. })),
+            "{refused:?}"
+        );
+        for (_, text) in BUILT_IN {
+            let policy = Policy::parse(text).unwrap();
+            assert_eq!(takes_tier(&policy, policy.tier), Ok(()));
+            assert_eq!(takes_tier(&policy, Tier::Pod), Ok(()));
+        }
+    }
 }

@@ -47,14 +47,16 @@ impl<'a> Checker<'a> {
         if file.name.get_ref().trim().is_empty() {
             return Err(self.wrong(&file.name, "the name is empty: give the policy one"));
         }
-        self.reason(file.landlock.reason)?;
-        self.reason(file.sockets.reason)?;
-        self.abi(&file.landlock.abi, &file.scope)?;
+        let sockets_line = self.line(&file.sockets);
+        let (landlock, sockets) = (file.landlock.into_inner(), file.sockets.into_inner());
+        self.reason(landlock.reason)?;
+        let sockets_reason = self.reason(sockets.reason)?;
+        self.abi(&landlock.abi, &file.scope)?;
         Ok(Policy {
             revision,
             name: file.name.into_inner(),
             tier: file.tier,
-            landlock_abi: file.landlock.abi.into_inner(),
+            landlock_abi: landlock.abi.into_inner(),
             paths: self.paths(file.path)?,
             tcp: file.tcp.into_iter().map(|rule| self.tcp(rule)).collect::<Checked<_>>()?,
             scopes: self.scopes(file.scope)?,
@@ -64,7 +66,9 @@ impl<'a> Checker<'a> {
                 .map(|rule| self.syscall(rule))
                 .collect::<Checked<_>>()?,
             sockets: SocketRules {
-                errno: file.sockets.errno,
+                errno: sockets.errno,
+                reason: sockets_reason,
+                line: sockets_line,
                 allow: file
                     .socket
                     .into_iter()
@@ -119,11 +123,17 @@ impl<'a> Checker<'a> {
                 self.wrong(&rule, "this rule names no port: add connect or bind, or remove it")
             );
         }
+        let line = self.line(&rule);
         let file::Tcp { connect, bind, reason } = rule.into_inner();
         let ports = |values: Vec<Spanned<toml::Value>>| -> Checked<Vec<Port>> {
             values.iter().map(|value| self.port(value)).collect()
         };
-        Ok(TcpRule { connect: ports(connect)?, bind: ports(bind)?, reason: self.reason(reason)? })
+        Ok(TcpRule {
+            connect: ports(connect)?,
+            bind: ports(bind)?,
+            reason: self.reason(reason)?,
+            line,
+        })
     }
 
     fn port(&self, value: &Spanned<toml::Value>) -> Checked<Port> {
@@ -142,9 +152,11 @@ impl<'a> Checker<'a> {
         let mut seen = HashMap::new();
         let mut checked = Vec::with_capacity(rules.len());
         for rule in rules {
+            let line = self.line(&rule);
             let file::ScopeEntry { kind, reason } = rule.into_inner();
             self.once(&mut seen, *kind.get_ref(), &kind, "this scope")?;
-            checked.push(ScopeRule { kind: kind.into_inner(), reason: self.reason(reason)? });
+            let reason = self.reason(reason)?;
+            checked.push(ScopeRule { kind: kind.into_inner(), reason, line });
         }
         Ok(checked)
     }
@@ -233,6 +245,7 @@ impl<'a> Checker<'a> {
     }
 
     fn socket(&self, rule: Spanned<file::Socket>) -> Checked<SocketRule> {
+        let line = self.line(&rule);
         let file::Socket { family, types, protocols, calls, tier, abi, reason } = rule.into_inner();
         if types.get_ref().is_empty() {
             return Err(self.wrong(&types, "types is empty: name a type or remove the rule"));
@@ -264,6 +277,7 @@ impl<'a> Checker<'a> {
             tier,
             landlock_abi: abi,
             reason: self.reason(reason)?,
+            line,
         })
     }
 
@@ -276,6 +290,7 @@ impl<'a> Checker<'a> {
                     self.wrong(&rule, "this rule names no variable: add pass or set, or remove it")
                 );
             }
+            let line = self.line(&rule);
             let file::Environment { pass, set, reason } = rule.into_inner();
             for name in &pass {
                 self.variable(&mut seen, name.get_ref(), name)?;
@@ -291,6 +306,7 @@ impl<'a> Checker<'a> {
                 pass: pass.into_iter().map(Spanned::into_inner).collect(),
                 set: templates,
                 reason: self.reason(reason)?,
+                line,
             });
         }
         Ok(checked)
@@ -317,6 +333,7 @@ impl<'a> Checker<'a> {
         let mut seen = HashMap::new();
         let mut checked = Vec::with_capacity(rules.len());
         for rule in rules {
+            let line = self.line(&rule);
             let file::Rlimit { resource, soft, hard, reason } = rule.into_inner();
             self.once(&mut seen, *resource.get_ref(), &resource, "this resource")?;
             let (soft_limit, hard_limit) = (self.limit(&soft)?, self.limit(&hard)?);
@@ -329,6 +346,7 @@ impl<'a> Checker<'a> {
                 soft: soft_limit,
                 hard: hard_limit,
                 reason: self.reason(reason)?,
+                line,
             });
         }
         Ok(checked)

@@ -15,7 +15,7 @@ pub(super) struct File {
     pub(super) name: Spanned<String>,
     #[serde(default = "weakest")]
     pub(super) tier: Tier,
-    pub(super) landlock: Landlock,
+    pub(super) landlock: Spanned<Landlock>,
     #[serde(default)]
     pub(super) path: Vec<Spanned<Path>>,
     #[serde(default)]
@@ -24,7 +24,7 @@ pub(super) struct File {
     pub(super) scope: Vec<Spanned<ScopeEntry>>,
     #[serde(default)]
     pub(super) syscall: Vec<Spanned<Syscall>>,
-    pub(super) sockets: Sockets,
+    pub(super) sockets: Spanned<Sockets>,
     #[serde(default)]
     pub(super) socket: Vec<Spanned<Socket>>,
     #[serde(default)]

@@ -9,6 +9,8 @@
 //! paths are absolute or begin with a placeholder and contain no `..`; a soft limit is not above its hard limit.
 
 mod check;
+pub mod decide;
+mod diff;
 mod error;
 mod file;
 mod template;
@@ -20,6 +22,7 @@ use sha2::{Digest, Sha256};
 
 use crate::tier::Tier;
 
+pub use diff::{Diff, Difference};
 pub use error::PolicyError;
 pub use template::{PathTemplate, Place, TextPiece, TextTemplate};
 pub use words::{
@@ -28,6 +31,18 @@ pub use words::{
 
 /// The policy that is used where a profile names none (`policies/developer.toml`).
 pub const DEVELOPER: &str = include_str!("../../../policies/developer.toml");
+
+/// For work on code that nobody vouches for: no network, nothing written is run: `policies/strict.toml`.
+pub const STRICT: &str = include_str!("../../../policies/strict.toml");
+
+/// The policies that every build has, by name. A profile may name one instead of a file.
+pub const BUILT_IN: [(&str, &str); 2] = [("strict", STRICT), ("developer", DEVELOPER)];
+
+/// A built-in policy's text; `None`: there is none of that name.
+#[must_use]
+pub fn built_in(name: &str) -> Option<&'static str> {
+    BUILT_IN.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
+}
 
 /// The format's version that this build reads.
 pub const FORMAT_VERSION: u32 = 1;
@@ -112,10 +127,12 @@ pub struct TcpRule {
     pub bind: Vec<Port>,
     /// Why.
     pub reason: String,
+    /// The line in the file, from 1.
+    pub line: usize,
 }
 
 /// A port or a placeholder for ports that the allocator hands out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Port {
     /// This one. 0 in `bind`: any port that the kernel picks.
     Number(u16),
@@ -132,6 +149,8 @@ pub struct ScopeRule {
     pub kind: Scope,
     /// Why.
     pub reason: String,
+    /// The line in the file, from 1.
+    pub line: usize,
 }
 
 /// System calls that are refused with an errno.
@@ -160,11 +179,45 @@ pub struct Condition {
     pub comparison: Comparison,
 }
 
+// === impl Condition ===
+
+impl Condition {
+    /// Whether it holds for a call's arguments; `None` where the one that it tests is not known.
+    #[must_use]
+    pub fn holds(&self, arguments: &[Option<u64>]) -> Option<bool> {
+        let value = arguments.get(usize::from(self.argument)).copied().flatten()?;
+        Some(self.comparison.holds(match self.width {
+            Width::Bits32 => value & 0xffff_ffff,
+            Width::Bits64 => value,
+        }))
+    }
+}
+
+impl std::fmt::Display for Condition {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "argument {} {}", self.argument, self.comparison)
+    }
+}
+
+impl std::fmt::Display for Port {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Number(number) => write!(f, "{number}"),
+            Self::Own => f.write_str("{ports}"),
+            Self::Connect => f.write_str("{connect}"),
+        }
+    }
+}
+
 /// What socket(2) and socketpair(2) may make.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SocketRules {
     /// What the caller sees for any other combination.
     pub errno: Errno,
+    /// Why the rest is refused.
+    pub reason: String,
+    /// The line of `[sockets]` in the file, from 1.
+    pub line: usize,
     /// The combinations that are allowed.
     pub allow: Vec<SocketRule>,
 }
@@ -202,6 +255,8 @@ pub struct SocketRule {
     pub landlock_abi: u32,
     /// Why.
     pub reason: String,
+    /// The line in the file, from 1.
+    pub line: usize,
 }
 
 /// Variables of the agent's environment.
@@ -213,6 +268,8 @@ pub struct EnvironmentRule {
     pub set: Vec<(String, TextTemplate)>,
     /// Why.
     pub reason: String,
+    /// The line in the file, from 1.
+    pub line: usize,
 }
 
 /// A limit as in setrlimit(2); `None` is unlimited.
@@ -226,4 +283,6 @@ pub struct RlimitRule {
     pub hard: Option<u64>,
     /// Why.
     pub reason: String,
+    /// The line in the file, from 1.
+    pub line: usize,
 }

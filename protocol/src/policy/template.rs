@@ -24,7 +24,9 @@ impl Place {
         ("programs", Self::Programs),
     ];
 
-    fn named(name: &str) -> Option<Self> {
+    /// By its name without the braces.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
         Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, place)| *place)
     }
 }
@@ -153,6 +155,17 @@ impl TextTemplate {
             pieces.push(TextPiece::Literal(literal));
         }
         Ok(Self(pieces))
+    }
+}
+
+impl std::fmt::Display for TextTemplate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().try_for_each(|piece| match piece {
+            TextPiece::Literal(text) => f.write_str(&text.replace('{', "{{").replace('}', "}}")),
+            TextPiece::Place(place) => write!(f, "{place}"),
+            TextPiece::ProgramPath => f.write_str("{program-path}"),
+            TextPiece::Ports => f.write_str("{ports}"),
+        })
     }
 }
 

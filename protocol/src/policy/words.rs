@@ -1,9 +1,11 @@
 //! The words that a policy file may use, each with what it means to the kernel.
 
-use serde::Deserialize;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
 
 /// What may be done with files. Rights are independent: `write` does not contain `read`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Access {
     /// Open files for reading, list directories.
@@ -14,6 +16,11 @@ pub enum Access {
     Write,
     /// ioctl(2) on device files.
     Device,
+}
+
+impl Access {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Read, Self::Execute, Self::Write, Self::Device];
 }
 
 /// What Landlock keeps within the session (landlock(7)).
@@ -27,7 +34,7 @@ pub enum Scope {
 }
 
 /// What a refused caller sees (errno(3)). The numbers are those of x86-64 and aarch64.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Errno {
     /// Operation not permitted.
@@ -116,6 +123,10 @@ pub enum SocketFamily {
 // === impl SocketFamily ===
 
 impl SocketFamily {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Unix, Self::Inet, Self::Inet6, Self::Netlink, Self::Alg, Self::Vsock];
+
     /// The kernel's number.
     #[must_use]
     pub fn number(self) -> u32 {
@@ -173,6 +184,9 @@ pub enum SocketType {
 // === impl SocketType ===
 
 impl SocketType {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Stream, Self::Dgram, Self::Raw, Self::Seqpacket];
+
     /// The kernel's number.
     #[must_use]
     pub fn number(self) -> u32 {
@@ -207,4 +221,108 @@ pub enum Resource {
     Nproc,
     /// Stack, in bytes.
     Stack,
+}
+
+// === impl Display: each word as it is written in a file ===
+
+impl fmt::Display for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Read => "read",
+            Self::Execute => "execute",
+            Self::Write => "write",
+            Self::Device => "device",
+        })
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Signal => "signal",
+            Self::AbstractUnixSocket => "abstract-unix-socket",
+        })
+    }
+}
+
+impl fmt::Display for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Eperm => "EPERM",
+            Self::Eacces => "EACCES",
+            Self::Einval => "EINVAL",
+            Self::Enosys => "ENOSYS",
+            Self::Eprotonosupport => "EPROTONOSUPPORT",
+            Self::Eopnotsupp => "EOPNOTSUPP",
+            Self::Eafnosupport => "EAFNOSUPPORT",
+        })
+    }
+}
+
+impl fmt::Display for SocketFamily {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unix => "unix",
+            Self::Inet => "inet",
+            Self::Inet6 => "inet6",
+            Self::Netlink => "netlink",
+            Self::Alg => "alg",
+            Self::Vsock => "vsock",
+        })
+    }
+}
+
+impl fmt::Display for SocketType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Stream => "stream",
+            Self::Dgram => "dgram",
+            Self::Raw => "raw",
+            Self::Seqpacket => "seqpacket",
+        })
+    }
+}
+
+impl fmt::Display for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::As => "as",
+            Self::Core => "core",
+            Self::Cpu => "cpu",
+            Self::Data => "data",
+            Self::Fsize => "fsize",
+            Self::Memlock => "memlock",
+            Self::Nofile => "nofile",
+            Self::Nproc => "nproc",
+            Self::Stack => "stack",
+        })
+    }
+}
+
+impl Comparison {
+    /// Whether it holds for a value, all of whose bits count.
+    #[must_use]
+    pub fn holds(self, value: u64) -> bool {
+        match self {
+            Self::Equal(other) => value == other,
+            Self::NotEqual(other) => value != other,
+            Self::Less(other) => value < other,
+            Self::Greater(other) => value > other,
+            Self::MaskedEqual { mask, value: other } => value & mask == other,
+            Self::AnyBits(bits) => value & bits != 0,
+        }
+    }
+}
+
+impl fmt::Display for Comparison {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Equal(value) => write!(f, "is {value:#x}"),
+            Self::NotEqual(value) => write!(f, "is not {value:#x}"),
+            Self::Less(value) => write!(f, "is less than {value:#x}"),
+            Self::Greater(value) => write!(f, "is greater than {value:#x}"),
+            Self::MaskedEqual { mask, value } => write!(f, "is {value:#x} in the bits {mask:#x}"),
+            Self::AnyBits(bits) => write!(f, "has a bit of {bits:#x}"),
+        }
+    }
 }

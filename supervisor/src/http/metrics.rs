@@ -67,6 +67,14 @@ impl Metrics {
             self.slow_clients.get(),
         );
         line("orphans_reaped_total", "counter", "Orphaned processes reaped.", orphans);
+        // A label's value, as Prometheus shows what is no number; hex digits need no escapes.
+        let _ = write!(
+            text,
+            "# HELP casemate_policy_info The policy in force, by the hash of its text.\n\
+             # TYPE casemate_policy_info gauge\n\
+             casemate_policy_info{{revision=\"{}\"}} 1\n",
+            status.policy_revision
+        );
         text
     }
 }

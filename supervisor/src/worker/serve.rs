@@ -88,7 +88,13 @@ pub(super) async fn run(
         connections: Cell::new(0),
     });
     tokio::task::spawn_local(http::serve(listener, app));
-    tracing::info!(%address, boot = %fixed.boot, tier = %fixed.tier, "ready");
+    tracing::info!(
+        %address,
+        boot = %fixed.boot,
+        tier = %fixed.tier,
+        policy = %fixed.policy_revision,
+        "ready"
+    );
     report::event(&StartEvent::Ready {
         address,
         boot: fixed.boot,

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use casemate_protocol::ids::Generation;
+use casemate_protocol::policy::Policy;
 use casemate_protocol::tier::Tier;
 use casemate_protocol::token::{Audience, Claims, SigningSecret};
 use serde_json::json;
@@ -48,6 +49,12 @@ fn the_endpoints_answer_as_documented() {
     assert_eq!(get("/acp", Some(&attach)), 426);
     let metrics = call(address, "GET", "/metrics", Some(&control), "").1;
     assert!(metrics.contains("\ncasemate_agent_running 0\n"), "{metrics}");
+    // Which policy is in force is told by status, metrics and log alike.
+    let revision = slot.status(address).policy_revision;
+    assert_eq!(revision, Policy::parse(&slot.config.policy).unwrap().revision);
+    let line = format!("\ncasemate_policy_info{{revision=\"{revision}\"}} 1\n");
+    assert!(metrics.contains(&line), "{metrics}");
+    assert!(worker.log().contains(&revision), "{}", worker.log());
     let origin = raw(
         address,
         "GET /healthz HTTP/1.1\r\nHost: w\r\nOrigin: null\r\nConnection: close\r\n\r\n",

@@ -4,9 +4,10 @@ use std::fs;
 
 use casemate_protocol::tier::Tier;
 use casemate_protocol::token::Audience;
+use casemate_protocol::worker::StartError;
 
 use crate::client::Client;
-use crate::harness::{ALL, Slot, lives};
+use crate::harness::{ALL, Slot, Who, lives};
 
 #[test]
 fn the_agent_can_neither_read_nor_signal_nor_limit_the_supervisor() {
@@ -75,4 +76,29 @@ fn a_descriptor_of_the_supervisor_reaches_no_agent() {
         );
         worker.stop();
     }
+}
+
+/// The strict policy asks for a namespace, gets one, and its agent writes and commits, but runs nothing of its own.
+#[test]
+fn a_strict_worker_works_in_a_namespace_and_does_not_start_without() {
+    let mut slot = Slot::new(Tier::Domain, Who::Own);
+    slot.config.policy = casemate_protocol::policy::STRICT.to_owned();
+    let (error, status) = slot.fails();
+    assert!(matches!(error, StartError::Tier { wanted: Tier::Namespace, .. }), "{error:?}");
+    assert_eq!(status.code(), Some(78));
+
+    let mut slot = Slot::new(Tier::Namespace, Who::Own);
+    slot.config.policy = casemate_protocol::policy::STRICT.to_owned();
+    let (worker, address) = slot.serve();
+    let mut client = Client::attach(address, &slot.token(Audience::Attach)).unwrap();
+    client.initialize();
+    let session = client.new_session();
+    let script = "printf '#!/bin/sh\necho ran\n' > own; chmod +x own; ./own || echo refused $?; sh own; \
+                  git -c user.name=n -c user.email=e commit -q --allow-empty -m one && echo committed";
+    let said = client.shell(&session, script);
+    assert!(
+        said.contains("refused 126") && said.contains("ran") && said.contains("committed"),
+        "{said}"
+    );
+    worker.stop();
 }

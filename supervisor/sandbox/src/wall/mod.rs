@@ -31,6 +31,7 @@ pub use environment::environment;
 pub use error::WallError;
 pub use rlimits::Rlimit;
 pub use ruleset::{landlock_abi, landlock_errata};
+pub use seccomp::check_calls;
 pub use syscalls::syscall_number;
 
 /// The concrete paths and ports that a policy's placeholders stand for.

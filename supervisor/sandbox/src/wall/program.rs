@@ -258,4 +258,4 @@ fn instruction(code: u32, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
 
 #[cfg(test)]
 #[path = "program_tests.rs"]
-mod tests;
+pub(super) mod tests;

@@ -28,6 +28,16 @@ pub(super) fn compile(policy: &Policy, tier: Tier, abi: u32) -> Result<Vec<Progr
     Ok(vec![program::lay_out(target, &verdicts(policy, tier, abi)?)?])
 }
 
+/// Whether the system call rules can be compiled for this machine: every name exists and the program fits. Needs
+/// nothing of the kernel.
+///
+/// # Errors
+/// [`WallError::UnknownSyscall`], [`WallError::TooManyAlternatives`], [`WallError::FilterTooLong`] and the like.
+pub fn check_calls(policy: &Policy) -> Result<(), WallError> {
+    // The strongest: there the most socket rules apply.
+    compile(policy, Tier::Pod, u32::MAX).map(drop)
+}
+
 fn verdicts(policy: &Policy, tier: Tier, abi: u32) -> Result<BTreeMap<u32, Verdict>, WallError> {
     let mut verdicts = BTreeMap::new();
     for call in SocketCall::ALL {
@@ -96,3 +106,7 @@ fn alternatives(when: &[Condition]) -> Option<Vec<Vec<Condition>>> {
     }
     Some(all)
 }
+
+#[cfg(test)]
+#[path = "seccomp_tests.rs"]
+mod tests;

@@ -96,6 +96,7 @@ mod tests {
             tier: Tier::Domain,
             landlock_abi: 0,
             reason: "test".to_owned(),
+            line: 1,
         };
         let allow = [
             rule(SocketFamily::Unix, &[SocketType::Stream, SocketType::Dgram], &[0]),

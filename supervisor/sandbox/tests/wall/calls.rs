@@ -1,7 +1,7 @@
 //! System calls: no rule is idle, and other tables of the same calls are shut.
 
 use casemate_protocol::policy::{
-    Comparison, Condition, DEVELOPER, Errno, Policy, SyscallRule, Width,
+    BUILT_IN, Comparison, Condition, DEVELOPER, Errno, Policy, SyscallRule, Width,
 };
 use casemate_sandbox::{Program, Wall};
 
@@ -13,7 +13,8 @@ const MARK: Errno = Errno::Eprotonosupport;
 /// Values that meet a condition.
 fn meeting(condition: &Condition) -> Vec<u64> {
     let values: Vec<u64> = match condition.comparison {
-        Comparison::Equal(value) | Comparison::MaskedEqual { value, .. } => vec![value],
+        Comparison::Equal(value) => vec![value],
+        Comparison::MaskedEqual { mask, value } => vec![value, value | !mask],
         Comparison::NotEqual(value) => vec![value + 1, value.wrapping_sub(1)],
         Comparison::Less(value) => vec![value - 1],
         Comparison::Greater(value) => vec![value + 1],
@@ -39,6 +40,8 @@ fn missing(name: &str, condition: &Condition) -> u64 {
         Comparison::AnyBits(_) => 0,
         Comparison::Equal(value) => value + 64,
         Comparison::NotEqual(value) => value,
+        // The lowest bit that counts is the other way round.
+        Comparison::MaskedEqual { mask, value } => value ^ (mask & mask.wrapping_neg()),
         other => panic!("the policy has a comparison that this test does not know: {other:?}"),
     }
 }
@@ -66,10 +69,20 @@ fn number(name: &str) -> i64 {
 fn no_rule_is_idle() {
     let site = Site::new();
     let mut observed = 0;
-    for rule in &Policy::parse(DEVELOPER).unwrap().syscalls {
+    let mut rules: Vec<SyscallRule> = Vec::new();
+    for (_, text) in BUILT_IN {
+        for rule in Policy::parse(text).unwrap().syscalls {
+            // Most rules are in all of them.
+            if !rules.iter().any(|seen| seen.names == rule.names && seen.when == rule.when) {
+                rules.push(rule);
+            }
+        }
+    }
+    for rule in &rules {
         let wall = wall_of(&site, rule);
         for name in &rule.names {
-            let number = number(name);
+            // One that only another architecture has.
+            let Some(number) = casemate_sandbox::syscall_number(name) else { continue };
             let met: Vec<Vec<u64>> = rule.when.iter().map(meeting).collect();
             let first: Vec<u64> = met.iter().map(|values| values[0]).collect();
             // Each condition through all its values, the others at their first.
@@ -100,7 +113,7 @@ fn no_rule_is_idle() {
             }
         }
     }
-    assert!(observed > 70, "{observed}");
+    assert!(observed > 90, "{observed}");
 }
 
 /// What the callers see under the policy as it is: libraries depend on these.

@@ -13,6 +13,7 @@
 
 mod calls;
 mod cell;
+mod explained;
 mod files;
 mod network;
 mod processes;

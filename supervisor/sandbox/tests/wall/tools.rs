@@ -3,16 +3,22 @@
 use std::path::Path;
 use std::process::Command;
 
-use casemate_protocol::policy::{DEVELOPER, Policy};
-use casemate_sandbox::environment;
+use casemate_protocol::policy::{BUILT_IN, DEVELOPER, Policy};
+use casemate_sandbox::{Wall, environment};
 
-use super::cell::Site;
+use super::cell::{Site, confined};
 
 /// Runs a script in the worktree behind the default wall, with the environment that the policy gives.
 fn run(script: &str) -> String {
+    run_behind(DEVELOPER, script)
+}
+
+fn run_behind(policy: &str, script: &str) -> String {
     let site = Site::new();
-    let environment = environment(&Policy::parse(DEVELOPER).unwrap(), &site.places);
-    let output = site.confined(|| {
+    let policy = Policy::parse(policy).unwrap();
+    let environment = environment(&policy, &site.places);
+    let wall = Wall::build(&policy, &site.places).unwrap();
+    let output = confined(&wall, || {
         Command::new("/bin/sh")
             .args(["-euc", script])
             .current_dir(&site.places.work)
@@ -40,7 +46,14 @@ fn run_if_installed(tool: &str, script: &str) -> Option<String> {
 
 #[test]
 fn git_commits() {
-    let out = run(
+    for (_, policy) in BUILT_IN {
+        commits(policy);
+    }
+}
+
+fn commits(policy: &str) {
+    let out = run_behind(
+        policy,
         "git init -q -b main . && git config user.email a@b && git config user.name n && git add -A \
          && git commit -qm one && git branch x && git branch -D x >/dev/null && git gc -q && git log --oneline | wc -l",
     );

@@ -1,0 +1,312 @@
+//! `casemate policy`: reads policies, says which rule decides, compares two.
+//!
+//! The decisions are the protocol crate's; here are files, the links of this machine and words.
+
+mod answer;
+mod question;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use casemate_protocol::codes::exit;
+use casemate_protocol::policy::decide::Setting;
+use casemate_protocol::policy::{self, Diff, Place as Placeholder, Policy, PolicyError};
+use casemate_protocol::ports::PortRange;
+use casemate_protocol::tier::Tier;
+use clap::Subcommand;
+use serde_json::json;
+
+use crate::failure::Failure;
+use crate::place::Place;
+use question::Question;
+
+/// Options of `casemate policy`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Read a policy and say whether it holds
+    Check {
+        /// A file, or the name of a built-in policy (strict, developer)
+        policy: String,
+        /// Say it as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Say what a policy answers, and the rule that decides
+    ///
+    /// Questions: /PATH or {home}/PATH; connect HOST:PORT; bind PORT; syscall NAME [ARGUMENT...] (`_`: any);
+    /// socket or socketpair FAMILY TYPE [PROTOCOL]; env NAME.
+    Explain(Explain),
+    /// Say what B allows that A does not, and the other way round; exit code 1 where B allows more
+    Diff {
+        /// A file, or the name of a built-in policy
+        a: String,
+        /// Another
+        b: String,
+        /// Say it as JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct Explain {
+    /// A file, or the name of a built-in policy
+    policy: String,
+    /// The question
+    #[arg(required = true, num_args = 1.., allow_negative_numbers = true)]
+    question: Vec<String>,
+    /// Say it as JSON
+    #[arg(long)]
+    json: bool,
+    /// What a placeholder stands for: work=/home/me/repo; may be repeated
+    #[arg(long, value_name = "NAME=DIR", value_parser = placeholder)]
+    place: Vec<(Placeholder, String)>,
+    /// What {ports} stands for
+    #[arg(long, value_name = "FIRST-LAST", value_parser = range)]
+    ports: Option<PortRange>,
+    /// A port of {connect}; may be repeated
+    #[arg(long, value_name = "PORT")]
+    connect: Vec<u16>,
+    /// The worker's tier (default: the weakest that the policy takes)
+    #[arg(long, value_parser = tier)]
+    tier: Option<Tier>,
+    /// The kernel's Landlock ABI (default: the lowest that the policy takes)
+    #[arg(long)]
+    abi: Option<u32>,
+    /// Take paths as they are written instead of following this machine's links
+    #[arg(long)]
+    as_written: bool,
+}
+
+fn placeholder(text: &str) -> Result<(Placeholder, String), String> {
+    let (name, directory) = text.split_once('=').ok_or("write NAME=DIR")?;
+    let bare = name.trim_start_matches('{').trim_end_matches('}');
+    let place =
+        Placeholder::named(bare).ok_or("the names are work, home, scratch, skills and programs")?;
+    if !directory.starts_with('/') {
+        return Err("the directory must be an absolute path".to_owned());
+    }
+    Ok((place, directory.to_owned()))
+}
+
+fn range(text: &str) -> Result<PortRange, String> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let number = |text: &str| text.parse::<u16>().map_err(|_| "write FIRST-LAST, from 1 to 65535");
+    let (first, last) = (number(first)?, number(last)?);
+    let count = last.checked_sub(first).and_then(|more| more.checked_add(1));
+    match count {
+        Some(count) if first > 0 => Ok(PortRange { first, count }),
+        _ => Err("write FIRST-LAST, from 1 to 65535".to_owned()),
+    }
+}
+
+fn tier(text: &str) -> Result<Tier, String> {
+    [Tier::Domain, Tier::Namespace, Tier::Pod]
+        .into_iter()
+        .find(|tier| tier.to_string() == text)
+        .ok_or_else(|| "the tiers are domain, namespace and pod".to_owned())
+}
+
+/// Looks at policies.
+pub(crate) fn run(args: Args, place: &Place) -> Result<u8, Failure> {
+    match args.command {
+        Command::Check { policy, json } => check(&policy, json, place.home()),
+        Command::Explain(explain) => self::explain(&explain, place.home()),
+        Command::Diff { a, b, json } => diff(&a, &b, json),
+    }
+}
+
+/// The text of a built-in policy or of a file.
+fn text_of(named: &str) -> Result<String, Failure> {
+    if let Some(text) = policy::built_in(named) {
+        return Ok(text.to_owned());
+    }
+    fs::read_to_string(named).map_err(|error| {
+        let known = policy::BUILT_IN.map(|(name, _)| name).join(", ");
+        let what = format!("{named} (no file, and the built-in policies are {known})");
+        Failure::because(exit::NO_INPUT, what, &error)
+    })
+}
+
+fn load(named: &str) -> Result<Policy, Failure> {
+    Policy::parse(&text_of(named)?).map_err(|error| Failure::because(exit::DATA, named, &error))
+}
+
+fn check(named: &str, as_json: bool, home: &Path) -> Result<u8, Failure> {
+    match checked(&text_of(named)?, home) {
+        Ok(policy) if as_json => {
+            let rules = json!({
+                "path": policy.paths.len(), "tcp": policy.tcp.len(), "scope": policy.scopes.len(),
+                "socket": policy.sockets.allow.len(), "syscall": policy.syscalls.len(),
+                "environment": policy.environment.len(), "rlimit": policy.rlimits.len(),
+            });
+            println!(
+                "{}",
+                json!({
+                    "ok": true, "policy": named, "name": policy.name, "revision": policy.revision,
+                    "tier": policy.tier, "landlock_abi": policy.landlock_abi, "rules": rules,
+                })
+            );
+            Ok(exit::OK)
+        }
+        Ok(policy) => {
+            println!("{named}: ok, revision {}", policy.revision);
+            println!(
+                "{} rules, tier {} or stronger, Landlock ABI {} or later",
+                policy.rule_count(),
+                policy.tier,
+                policy.landlock_abi
+            );
+            Ok(exit::OK)
+        }
+        Err(error) if as_json => {
+            let (line, column) = error.position.unzip();
+            println!(
+                "{}",
+                json!({
+                    "ok": false, "policy": named, "line": line, "column": column, "message": error.message,
+                })
+            );
+            Ok(exit::DATA)
+        }
+        Err(error) => Err(Failure::because(exit::DATA, named, &error)),
+    }
+}
+
+/// What can be said of a policy without a session: its text, the names of its system calls, and that it leaves
+/// casemate's own home closed. An error of the last two names its line in its message.
+fn checked(text: &str, home: &Path) -> Result<Policy, PolicyError> {
+    let policy = Policy::parse(text)?;
+    let without_position = |message| PolicyError { position: None, message };
+    casemate_sandbox::check_calls(&policy).map_err(|error| without_position(error.to_string()))?;
+    casemate_allocator::leaves_closed(&policy, home).map_err(without_position)?;
+    Ok(policy)
+}
+
+fn explain(asked: &Explain, home: &Path) -> Result<u8, Failure> {
+    let policy = load(&asked.policy)?;
+    let question =
+        Question::parse(&asked.question).map_err(|message| Failure::new(exit::USAGE, message))?;
+    let mut setting = Setting::symbolic(&policy);
+    setting.tier = asked.tier.unwrap_or(policy.tier);
+    setting.landlock_abi = asked.abi.unwrap_or(policy.landlock_abi);
+    setting.ports = asked.ports;
+    setting.connect = (!asked.connect.is_empty()).then(|| asked.connect.clone());
+    for (place, directory) in &asked.place {
+        setting.places.entry(*place).or_default().push(directory.clone());
+    }
+    let real: &dyn Fn(&str) -> String =
+        if asked.as_written { &str::to_owned } else { &follow_links };
+    let answer = answer::give(&policy, &setting, &question, real, home)
+        .map_err(|message| Failure::new(exit::USAGE, message))?;
+    if asked.json {
+        let question = asked.question.join(" ");
+        let mut object = json!({
+            "policy": asked.policy, "revision": policy.revision, "tier": setting.tier,
+            "landlock_abi": setting.landlock_abi,
+            "question": question,
+        });
+        if let Some(object) = object.as_object_mut() {
+            object.extend(answer.to_json());
+        }
+        println!("{object}");
+    } else {
+        print!("{answer}");
+    }
+    Ok(exit::OK)
+}
+
+/// Where a path leads; of one that does not exist, what of it exists is followed.
+fn follow_links(path: &str) -> String {
+    let path = Path::new(path);
+    let found = path.ancestors().find_map(|above| {
+        let real = above.canonicalize().ok()?;
+        let rest = path.strip_prefix(above).ok()?;
+        Some(if rest.as_os_str().is_empty() { real } else { real.join(rest) })
+    });
+    // What is not UTF-8 cannot stand in a policy either.
+    found.unwrap_or_else(|| PathBuf::from(path)).to_string_lossy().into_owned()
+}
+
+fn diff(a: &str, b: &str, as_json: bool) -> Result<u8, Failure> {
+    let (ours, theirs) = (load(a)?, load(b)?);
+    let diff = Diff::between(&ours, &theirs);
+    if as_json {
+        println!(
+            "{}",
+            json!({
+                "a": a, "a_revision": ours.revision, "b": b, "b_revision": theirs.revision,
+                "only_a": diff.only_a, "only_b": diff.only_b, "otherwise": diff.otherwise,
+            })
+        );
+    } else {
+        println!("A is {a}, B is {b}");
+        let parts = [
+            ("B allows, A does not", &diff.only_b),
+            ("A allows, B does not", &diff.only_a),
+            ("otherwise different", &diff.otherwise),
+        ];
+        for (title, list) in parts {
+            println!("{title}: {}", if list.is_empty() { "nothing" } else { "" }.trim_end());
+            for one in list {
+                let line = one.line.map_or_else(String::new, |line| format!(" (line {line})"));
+                println!("  {:<12} {}{line}", one.kind, one.text);
+            }
+        }
+    }
+    Ok(if diff.only_b.is_empty() { exit::OK } else { exit::FAILED })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_links_of_a_path_are_followed_as_far_as_it_exists() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().canonicalize().unwrap();
+        fs::create_dir(root.join("real")).unwrap();
+        std::os::unix::fs::symlink("real", root.join("link")).unwrap();
+        let ask = |path: &str| follow_links(&root.join(path).display().to_string());
+        assert_eq!(ask("link"), root.join("real").display().to_string());
+        assert_eq!(ask("link/a/b"), root.join("real/a/b").display().to_string());
+        assert_eq!(follow_links("/"), "/");
+    }
+
+    #[test]
+    fn a_policy_that_would_grant_casemates_home_or_names_no_call_is_no_good() {
+        let directory = tempfile::tempdir().unwrap();
+        let home = directory.path();
+        for (_, text) in policy::BUILT_IN {
+            checked(text, home).unwrap();
+        }
+        let open = format!(
+            "{}\n[[path]]\npath = \"{}\"\naccess = [\"read\"]\nreason = \"r\"\n",
+            policy::DEVELOPER,
+            home.join("run").display()
+        );
+        let error = checked(&open, home).unwrap_err();
+        assert!(error.message.contains("would grant the keys"), "{error}");
+        let unknown = policy::DEVELOPER.replace("\"setns\"", "\"setnss\"");
+        let error = checked(&unknown, home).unwrap_err();
+        assert!(error.message.contains("there is no system call \"setnss\""), "{error}");
+    }
+
+    #[test]
+    fn options_are_read_as_written() {
+        assert_eq!(range("20000-20003"), Ok(PortRange { first: 20_000, count: 4 }));
+        assert_eq!(range("80"), Ok(PortRange { first: 80, count: 1 }));
+        for wrong in ["", "0-5", "9-5", "1-65536", "a-b"] {
+            assert!(range(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(placeholder("{work}=/w"), Ok((Placeholder::Work, "/w".to_owned())));
+        assert!(placeholder("work").is_err() && placeholder("x=/w").is_err());
+        assert!(placeholder("work=w").is_err());
+    }
+}

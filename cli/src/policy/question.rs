@@ -1,0 +1,170 @@
+//! What `casemate policy explain` is asked. Pure.
+
+use casemate_protocol::policy::{PathTemplate, SocketCall, SocketFamily, SocketType};
+
+const FORMS: &str = "ask for /PATH or {home}/PATH, connect HOST:PORT, bind PORT, syscall NAME [ARGUMENT...], \
+                     socket|socketpair FAMILY TYPE [PROTOCOL] or env NAME";
+
+/// A question.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Question {
+    Path(PathTemplate),
+    Connect { family: Option<SocketFamily>, port: u16 },
+    Bind { port: u16 },
+    Syscall { name: String, arguments: Vec<Option<u64>> },
+    Socket { call: SocketCall, family: u64, kind: u64, protocol: Option<u64> },
+    Variable(String),
+}
+
+// === impl Question ===
+
+impl Question {
+    /// Reads the words; the error says what to write.
+    pub(crate) fn parse(words: &[String]) -> Result<Self, String> {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        match words.as_slice() {
+            [path] if path.starts_with(['/', '{']) => PathTemplate::parse(path).map(Self::Path),
+            ["connect", to] => connect(to),
+            ["bind", port] => Ok(Self::Bind { port: self::port(port)? }),
+            ["syscall", name, arguments @ ..] if arguments.len() <= 6 => {
+                let arguments = arguments
+                    .iter()
+                    .map(|word| if *word == "_" { Ok(None) } else { number(word).map(Some) })
+                    .collect::<Result<_, _>>()?;
+                Ok(Self::Syscall { name: (*name).to_owned(), arguments })
+            }
+            [call @ ("socket" | "socketpair"), family, kind, protocol @ ..]
+                if protocol.len() <= 1 =>
+            {
+                let call =
+                    if *call == "socket" { SocketCall::Socket } else { SocketCall::Socketpair };
+                socket(call, family, kind, protocol.first().copied())
+            }
+            ["env", name] => Ok(Self::Variable((*name).to_owned())),
+            _ => Err(FORMS.to_owned()),
+        }
+    }
+}
+
+/// `host:443`, `[::1]:443` or `443`: the host only tells the family, where it is an address.
+fn connect(to: &str) -> Result<Question, String> {
+    let (host, port) = match to.rsplit_once(':') {
+        Some((host, port)) => (Some(host.trim_start_matches('[').trim_end_matches(']')), port),
+        None => (None, to),
+    };
+    let port = self::port(port)?;
+    let family = host.and_then(|host| match host.parse() {
+        Ok(std::net::IpAddr::V4(_)) => Some(SocketFamily::Inet),
+        Ok(std::net::IpAddr::V6(_)) => Some(SocketFamily::Inet6),
+        Err(_) => None,
+    });
+    Ok(Question::Connect { family, port })
+}
+
+fn port(word: &str) -> Result<u16, String> {
+    word.parse().map_err(|_| format!("\"{word}\" is no port: write 0 to 65535"))
+}
+
+/// Decimal, `0x` hexadecimal or `0o` octal; a negative one is its two's complement.
+fn number(word: &str) -> Result<u64, String> {
+    let wrong = || format!("\"{word}\" is no number: write 12, -1, 0x1f, 0o17, or _ for any");
+    if let Some(digits) = word.strip_prefix("0x") {
+        return u64::from_str_radix(digits, 16).map_err(|_| wrong());
+    }
+    if let Some(digits) = word.strip_prefix("0o") {
+        return u64::from_str_radix(digits, 8).map_err(|_| wrong());
+    }
+    let negative = || word.parse::<i64>().map(i64::cast_unsigned);
+    word.parse::<u64>().or_else(|_| negative()).map_err(|_| wrong())
+}
+
+fn socket(
+    call: SocketCall,
+    family: &str,
+    kind: &str,
+    protocol: Option<&str>,
+) -> Result<Question, String> {
+    let word = family.to_lowercase();
+    let known = SocketFamily::ALL.into_iter().find(|family| family.to_string() == word);
+    let family = match known {
+        Some(family) => family.number().into(),
+        None => number(family).map_err(|_| {
+            format!("\"{family}\" is no family: write unix, inet, inet6, netlink, alg, vsock or a number")
+        })?,
+    };
+    let word = kind.to_lowercase();
+    let known = SocketType::ALL.into_iter().find(|kind| kind.to_string() == word);
+    let kind = match known {
+        Some(kind) => kind.number().into(),
+        None => number(kind).map_err(|_| {
+            format!("\"{kind}\" is no type: write stream, dgram, raw, seqpacket or a number")
+        })?,
+    };
+    let protocol = protocol.map(protocol_number).transpose()?;
+    Ok(Question::Socket { call, family, kind, protocol })
+}
+
+/// IPPROTO_* by name (netinet/in.h), or the number.
+fn protocol_number(word: &str) -> Result<u64, String> {
+    match word.to_lowercase().as_str() {
+        "tcp" => Ok(6),
+        "udp" => Ok(17),
+        "icmp" => Ok(1),
+        "sctp" => Ok(132),
+        "udplite" => Ok(136),
+        "mptcp" => Ok(262),
+        other => number(other)
+            .map_err(|_| format!("\"{word}\" is no protocol: write tcp, udp, mptcp or a number")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Question, String> {
+        Question::parse(&text.split(' ').map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn each_form_is_read() {
+        let path = |text: &str| Ok(Question::Path(PathTemplate::parse(text).unwrap()));
+        assert_eq!(parse("/etc/passwd"), path("/etc/passwd"));
+        assert_eq!(parse("{home}/x"), path("{home}/x"));
+        let connect = |family, port| Ok(Question::Connect { family, port });
+        assert_eq!(parse("connect example.org:443"), connect(None, 443));
+        assert_eq!(parse("connect 127.0.0.1:80"), connect(Some(SocketFamily::Inet), 80));
+        assert_eq!(parse("connect [::1]:80"), connect(Some(SocketFamily::Inet6), 80));
+        assert_eq!(parse("connect 80"), connect(None, 80));
+        assert_eq!(parse("bind 0"), Ok(Question::Bind { port: 0 }));
+        let arguments = vec![Some(0x10), None, Some(u64::MAX)];
+        let call = Question::Syscall { name: "clone".to_owned(), arguments };
+        assert_eq!(parse("syscall clone 0x10 _ -1"), Ok(call));
+        let call = SocketCall::Socket;
+        let socket = |kind, protocol| Ok(Question::Socket { call, family: 2, kind, protocol });
+        assert_eq!(parse("socket inet stream mptcp"), socket(1, Some(262)));
+        assert_eq!(parse("socket 2 DGRAM"), socket(2, None));
+        assert_eq!(parse("env HOME"), Ok(Question::Variable("HOME".to_owned())));
+    }
+
+    #[test]
+    fn a_wrong_question_says_what_to_write() {
+        let cases = [
+            ("etc/passwd", "ask for /PATH"),
+            ("/etc/../x", "contains . or .."),
+            ("{hom}/x", "no placeholder {hom}"),
+            ("connect example.org", "is no port"),
+            ("bind 65536", "is no port"),
+            ("syscall clone x", "is no number"),
+            ("syscall a 1 2 3 4 5 6 7", "ask for"),
+            ("socket ip stream", "is no family"),
+            ("socket inet udp", "is no type"),
+            ("socket inet dgram quic", "is no protocol"),
+            ("env", "ask for"),
+        ];
+        for (text, part) in cases {
+            let message = parse(text).unwrap_err();
+            assert!(message.contains(part), "{text}: {message}");
+        }
+    }
+}

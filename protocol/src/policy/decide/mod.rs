@@ -1,0 +1,131 @@
+//! What a policy answers, and the rule that says so: for a path, a port, a system call, a socket, a variable.
+//!
+//! Pure: a policy and a [`Setting`] in, a [`Decision`] out; the sandbox's tests hold it against what the kernel does.
+//! It answers for one policy alone. What no policy can grant (keys, other sessions) is refused when a wall is built,
+//! and the file system's own permissions come on top.
+
+mod calls;
+mod paths;
+mod ports;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+
+use super::{Errno, Place, Policy};
+use crate::ports::PortRange;
+use crate::tier::Tier;
+
+pub use calls::{socket, syscall};
+pub use paths::{AccessDecision, PathDecision, path};
+pub use ports::{Way, tcp};
+
+/// What the placeholders stand for, as far as it is known.
+#[derive(Debug, Clone)]
+pub struct Setting {
+    /// The worker's tier: rules that need a stronger one are left out.
+    pub tier: Tier,
+    /// The kernel's Landlock ABI: socket rules that need a later one are left out.
+    pub landlock_abi: u32,
+    /// The paths of a placeholder; one that is missing here stays as it is.
+    pub places: HashMap<Place, Vec<String>>,
+    /// `{ports}`, if known.
+    pub ports: Option<PortRange>,
+    /// `{connect}`, if known.
+    pub connect: Option<Vec<u16>>,
+}
+
+// === impl Setting ===
+
+impl Setting {
+    /// Nothing is known but tier and Landlock ABI: the weakest that the policy takes.
+    #[must_use]
+    pub fn symbolic(policy: &Policy) -> Self {
+        Self {
+            tier: policy.tier,
+            landlock_abi: policy.landlock_abi,
+            places: HashMap::new(),
+            ports: None,
+            connect: None,
+        }
+    }
+}
+
+/// What becomes of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// It is let through.
+    Allowed,
+    /// It is refused.
+    Refused,
+    /// On what was not told: an argument, a placeholder. The notes say on what.
+    Depends,
+}
+
+/// A rule of the file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Cited {
+    /// Where it begins, from 1.
+    pub line: usize,
+    /// The table and what it names: `[[path]] {home}`.
+    pub what: String,
+    /// Its reason.
+    pub reason: String,
+}
+
+impl Cited {
+    fn new(line: usize, what: impl Into<String>, reason: &str) -> Self {
+        Self { line, what: what.into(), reason: reason.to_owned() }
+    }
+}
+
+/// An answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Decision {
+    /// What becomes of it.
+    pub outcome: Outcome,
+    /// The rule that decides; `None`: no rule names it, and the format's default holds.
+    pub rule: Option<Cited>,
+    /// What a refused caller sees; `None` where nothing is called (variables) or nothing refused.
+    pub errno: Option<Errno>,
+    /// What else there is to know.
+    pub notes: Vec<String>,
+}
+
+impl Decision {
+    fn allowed(rule: Option<Cited>) -> Self {
+        Self { outcome: Outcome::Allowed, rule, errno: None, notes: Vec::new() }
+    }
+
+    fn refused(rule: Option<Cited>, errno: Errno) -> Self {
+        Self { outcome: Outcome::Refused, rule, errno: Some(errno), notes: Vec::new() }
+    }
+
+    fn note(mut self, note: impl Into<String>) -> Self {
+        self.notes.push(note.into());
+        self
+    }
+}
+
+/// Whether the policy gives the agent a variable.
+#[must_use]
+pub fn variable(policy: &Policy, name: &str) -> Decision {
+    for rule in &policy.environment {
+        let cited = |how: &str| {
+            Some(Cited::new(rule.line, format!("[[environment]] {how} {name}"), &rule.reason))
+        };
+        if rule.pass.iter().any(|passed| passed == name) {
+            return Decision::allowed(cited("pass"))
+                .note("taken from the supervisor's environment, where it is set there");
+        }
+        if let Some((_, value)) = rule.set.iter().find(|(set, _)| set == name) {
+            return Decision::allowed(cited("set")).note(format!("set to {value}"));
+        }
+    }
+    Decision { outcome: Outcome::Refused, rule: None, errno: None, notes: Vec::new() }.note(
+        "no rule names it, so it is left out; what a caller hands to the agent on purpose comes on top",
+    )
+}

@@ -1,0 +1,167 @@
+//! Paths: the rights of all rules above a path add up, as Landlock adds them (landlock(7)).
+
+use serde::Serialize;
+
+use super::{Cited, Decision, Outcome, Setting};
+use crate::policy::{Access, Errno, PathRule, PathTemplate, Place, Policy};
+
+/// The answer for a path, one for each right.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PathDecision {
+    /// The path as it was looked for: placeholders filled, links followed.
+    pub path: String,
+    /// In the order of [`Access::ALL`].
+    pub access: Vec<AccessDecision>,
+}
+
+/// The answer for one right at a path.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct AccessDecision {
+    /// The right.
+    pub access: Access,
+    /// What becomes of it.
+    #[serde(flatten)]
+    pub decision: Decision,
+}
+
+/// A place in the tree of files; without a place the parts begin at the root.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Spot {
+    place: Option<Place>,
+    parts: Vec<String>,
+}
+
+// === impl Spot ===
+
+impl Spot {
+    fn new(place: Option<Place>, path: &str) -> Self {
+        let parts = path.split('/').filter(|part| !part.is_empty()).map(str::to_owned).collect();
+        Self { place, parts }
+    }
+
+    fn covers(&self, other: &Self) -> bool {
+        self.place == other.place && other.parts.starts_with(&self.parts)
+    }
+}
+
+impl std::fmt::Display for Spot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.place {
+            None => write!(f, "/{}", self.parts.join("/")),
+            Some(place) if self.parts.is_empty() => write!(f, "{place}"),
+            Some(place) => write!(f, "{place}/{}", self.parts.join("/")),
+        }
+    }
+}
+
+/// What may be done at a path. `real` says where an absolute path leads when its links are followed; `str::to_owned`
+/// takes names as they are.
+#[must_use]
+pub fn path(
+    policy: &Policy,
+    setting: &Setting,
+    asked: &PathTemplate,
+    real: &dyn Fn(&str) -> String,
+) -> PathDecision {
+    let asked = spots(asked, setting, real)
+        .into_iter()
+        .next()
+        .unwrap_or_else(|| Spot::new(asked.place, &asked.rest));
+    let rules: Vec<(&PathRule, Vec<Spot>)> =
+        policy.paths.iter().map(|rule| (rule, spots(&rule.path, setting, real))).collect();
+    let access = Access::ALL
+        .into_iter()
+        .map(|access| AccessDecision { access, decision: one(setting, &asked, &rules, access) })
+        .collect();
+    PathDecision { path: asked.to_string(), access }
+}
+
+fn spots(template: &PathTemplate, setting: &Setting, real: &dyn Fn(&str) -> String) -> Vec<Spot> {
+    let Some(place) = template.place else {
+        return vec![Spot::new(None, &real(&template.rest))];
+    };
+    match setting.places.get(&place) {
+        None => vec![Spot::new(Some(place), &template.rest)],
+        Some(roots) => roots
+            .iter()
+            .map(|root| Spot::new(None, &real(&format!("{root}/{}", template.rest))))
+            .collect(),
+    }
+}
+
+fn one(
+    setting: &Setting,
+    asked: &Spot,
+    rules: &[(&PathRule, Vec<Spot>)],
+    access: Access,
+) -> Decision {
+    let depth = |spots: &[Spot]| {
+        spots.iter().filter(|spot| spot.covers(asked)).map(|spot| spot.parts.len()).max()
+    };
+    let granting = |rule: &PathRule| rule.access.contains(&access);
+    let cited = |rule: &PathRule| cite(rule);
+    // The narrowest rule that grants it; of two for one place, the first in the file.
+    let mut best: Option<(usize, &PathRule)> = None;
+    for (rule, spots) in
+        rules.iter().filter(|(rule, _)| granting(rule) && rule.tier <= setting.tier)
+    {
+        if let Some(found) = depth(spots).filter(|found| best.is_none_or(|(b, _)| *found > b)) {
+            best = Some((found, rule));
+        }
+    }
+    if let Some((found, rule)) = best {
+        let decision = Decision::allowed(Some(cited(rule)));
+        // execve(2) opens the file for reading as well.
+        if access == Access::Execute {
+            let read = one(setting, asked, rules, Access::Read);
+            if read.outcome != Outcome::Allowed {
+                return Decision::refused(read.rule, Errno::Eacces).note(format!(
+                    "line {} grants execute, but running a file needs read too",
+                    rule.line
+                ));
+            }
+        }
+        return if access == Access::Write && found == asked.parts.len() {
+            decision.note("if this is a file: making, renaming or deleting it needs its directory")
+        } else {
+            decision
+        };
+    }
+    let nearest = rules
+        .iter()
+        .filter(|(rule, _)| rule.tier <= setting.tier)
+        .filter_map(|(rule, spots)| depth(spots).map(|found| (found, *rule)))
+        .max_by_key(|(found, _)| *found)
+        .map(|(_, rule)| rule);
+    let mut decision = Decision::refused(nearest.map(cited), Errno::Eacces);
+    decision = match nearest {
+        Some(_) => decision.note(format!("the rule does not grant {access}")),
+        None => decision.note("no rule names it"),
+    };
+    for (rule, spots) in rules.iter().filter(|(rule, _)| granting(rule)) {
+        if rule.tier > setting.tier && depth(spots).is_some() {
+            decision = decision
+                .note(format!("line {} would grant it from tier {} on", rule.line, rule.tier));
+        }
+    }
+    let unknown: Vec<String> = rules
+        .iter()
+        .filter(|(rule, _)| asked.place.is_none() && granting(rule) && rule.tier <= setting.tier)
+        .filter(|(_, spots)| spots.iter().any(|spot| spot.place.is_some()))
+        .map(|(rule, _)| format!("{} in line {}", rule.path, rule.line))
+        .collect();
+    // Where a rule of a concrete path covers it, it is no session's place.
+    if nearest.is_none() && !unknown.is_empty() {
+        decision = decision.note(format!(
+            "granted where one of these stands for a place above it: {}",
+            unknown.join(", ")
+        ));
+    }
+    debug_assert_eq!(decision.outcome, Outcome::Refused);
+    decision
+}
+
+fn cite(rule: &PathRule) -> Cited {
+    let rights: Vec<_> = rule.access.iter().map(Access::to_string).collect();
+    Cited::new(rule.line, format!("[[path]] {} ({})", rule.path, rights.join(", ")), &rule.reason)
+}

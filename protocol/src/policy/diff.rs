@@ -1,0 +1,442 @@
+//! Two policies compared: what each allows that the other does not.
+//!
+//! Pure, and on the rules' meaning instead of their text: a narrower path under a wider one, a rule split in two or
+//! another order of rules is no difference. System calls are compared by calls that both rules' tests tell apart.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use super::decide::{self, Outcome, Setting};
+use super::{Comparison, Policy, Port, RlimitRule, Scope};
+
+/// Calls tried for one name.
+const MAX_CALLS: usize = 100_000;
+
+/// One thing.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Difference {
+    /// The kind of rule: `path`, `tcp`, `scope`, `socket`, `syscall`, `environment`, `rlimit`, `tier`, `landlock`.
+    pub kind: &'static str,
+    /// In words.
+    pub text: String,
+    /// The line of the rule, in the policy that has one.
+    pub line: Option<usize>,
+}
+
+/// The comparison of A with B.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Diff {
+    /// What A allows and B does not.
+    pub only_a: Vec<Difference>,
+    /// What B allows and A does not.
+    pub only_b: Vec<Difference>,
+    /// What both allow or both refuse, but otherwise: another errno, another value.
+    pub otherwise: Vec<Difference>,
+}
+
+// === impl Diff ===
+
+impl Diff {
+    /// Compares.
+    #[must_use]
+    pub fn between(a: &Policy, b: &Policy) -> Self {
+        let (mut only_a, mut only_b, mut otherwise) = (more(b, a), more(a, b), Vec::new());
+        calls(a, b, &mut only_a, &mut only_b, &mut otherwise);
+        if a.sockets.errno != b.sockets.errno {
+            let text =
+                format!("other sockets get {} in A, {} in B", a.sockets.errno, b.sockets.errno);
+            otherwise.push(Difference { kind: "socket", text, line: Some(b.sockets.line) });
+        }
+        let (ours, theirs) = (variables(a), variables(b));
+        for (name, (theirs, line)) in &theirs {
+            if let Some((ours, _)) = ours.get(name).filter(|(ours, _)| ours != theirs) {
+                let text = format!("{name} is {ours} in A, {theirs} in B");
+                otherwise.push(Difference { kind: "environment", text, line: Some(*line) });
+            }
+        }
+        Self { only_a, only_b, otherwise }
+    }
+
+    /// Nothing that the two decide differently. Texts, and with them revisions, may differ all the same.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.only_a.is_empty() && self.only_b.is_empty() && self.otherwise.is_empty()
+    }
+}
+
+/// What the second allows and the first does not, but for system calls.
+fn more(narrow: &Policy, wide: &Policy) -> Vec<Difference> {
+    let mut found = Vec::new();
+    let mut add = |kind, text: String, line| found.push(Difference { kind, text, line });
+    if wide.tier < narrow.tier {
+        add("tier", format!("a worker of tier {}", wide.tier), None);
+    }
+    if wide.landlock_abi < narrow.landlock_abi {
+        add("landlock", format!("a kernel with Landlock ABI {}", wide.landlock_abi), None);
+    }
+    for rule in &wide.paths {
+        let tier = rule.tier.max(wide.tier);
+        let setting = Setting { tier, ..Setting::symbolic(narrow) };
+        let ask = |policy| decide::path(policy, &setting, &rule.path, &str::to_owned).access;
+        let more: Vec<String> = ask(narrow)
+            .iter()
+            .zip(ask(wide))
+            .filter(|(_, wide)| wide.decision.outcome == Outcome::Allowed)
+            .map(|(narrow, _)| narrow)
+            .filter(|one| rule.access.contains(&one.access))
+            .filter(|one| one.decision.outcome != Outcome::Allowed)
+            .map(|one| one.access.to_string())
+            .collect();
+        if !more.is_empty() {
+            let from =
+                if rule.tier > wide.tier { format!(" from tier {tier} on") } else { String::new() };
+            add("path", format!("{} {}{from}", more.join(", "), rule.path), Some(rule.line));
+        }
+    }
+    let ports = ports(narrow);
+    for (named, line) in self::ports(wide) {
+        if !ports.contains_key(&named) {
+            let (way, port) = named;
+            add("tcp", format!("{way} {port}"), Some(line));
+        }
+    }
+    for rule in &narrow.scopes {
+        if !wide.scopes.iter().any(|own| own.kind == rule.kind) {
+            let text = match rule.kind {
+                Scope::Signal => "signals to processes outside the session",
+                Scope::AbstractUnixSocket => "abstract UNIX sockets made outside the session",
+            };
+            add("scope", text.to_owned(), None);
+        }
+    }
+    for (text, line) in sockets(narrow, wide) {
+        add("socket", text, Some(line));
+    }
+    let variables = variables(narrow);
+    for (name, (value, line)) in self::variables(wide) {
+        if !variables.contains_key(name) {
+            add("environment", format!("{name}, {value}"), Some(line));
+        }
+    }
+    for rule in &narrow.rlimits {
+        let other = wide.rlimits.iter().find(|other| other.resource == rule.resource);
+        let reach =
+            |rule: Option<&RlimitRule>| rule.map_or(u64::MAX, |rule| rule.hard.unwrap_or(u64::MAX));
+        if reach(other) > reach(Some(rule)) {
+            let limit = other.and_then(|other| other.hard);
+            let limit = limit.map_or("no limit".to_owned(), |limit| format!("up to {limit}"));
+            add("rlimit", format!("{} {limit}", rule.resource), other.map(|other| other.line));
+        }
+    }
+    found
+}
+
+fn ports(policy: &Policy) -> BTreeMap<(&'static str, Port), usize> {
+    let mut ports = BTreeMap::new();
+    for rule in &policy.tcp {
+        for port in &rule.connect {
+            ports.entry(("connect", *port)).or_insert(rule.line);
+        }
+        for port in &rule.bind {
+            ports.entry(("bind", *port)).or_insert(rule.line);
+        }
+    }
+    ports
+}
+
+/// What the second lets be made and the first does not, where the second's rule applies.
+fn sockets(narrow: &Policy, wide: &Policy) -> BTreeMap<String, usize> {
+    let mut found = BTreeMap::new();
+    for rule in &wide.sockets.allow {
+        let (tier, abi) = (rule.tier.max(wide.tier), rule.landlock_abi.max(wide.landlock_abi));
+        let mut from = String::new();
+        if tier > wide.tier {
+            from.push_str(&format!(" from tier {tier} on"));
+        }
+        if abi > wide.landlock_abi {
+            from.push_str(&format!(" from Landlock ABI {abi} on"));
+        }
+        for call in &rule.calls {
+            for kind in &rule.types {
+                for protocol in &rule.protocols {
+                    let is_known = narrow.sockets.allowing(*call, tier, abi).any(|own| {
+                        own.family == rule.family
+                            && own.types.contains(kind)
+                            && own.protocols.contains(protocol)
+                    });
+                    if !is_known {
+                        let name = call.name();
+                        let text =
+                            format!("{name} {} {kind}, protocol {protocol}{from}", rule.family);
+                        found.entry(text).or_insert(rule.line);
+                    }
+                }
+            }
+        }
+    }
+    found
+}
+
+fn variables(policy: &Policy) -> BTreeMap<&str, (String, usize)> {
+    let mut variables = BTreeMap::new();
+    for rule in &policy.environment {
+        for name in &rule.pass {
+            variables.insert(name.as_str(), ("passed on".to_owned(), rule.line));
+        }
+        for (name, value) in &rule.set {
+            variables.insert(name.as_str(), (format!("\"{value}\""), rule.line));
+        }
+    }
+    variables
+}
+
+fn calls(
+    a: &Policy,
+    b: &Policy,
+    only_a: &mut Vec<Difference>,
+    only_b: &mut Vec<Difference>,
+    otherwise: &mut Vec<Difference>,
+) {
+    // The rules for calls depend on nothing.
+    let setting = Setting::symbolic(a);
+    let rules = || a.syscalls.iter().chain(&b.syscalls);
+    let names: BTreeSet<&str> = rules().flat_map(|rule| &rule.names).map(String::as_str).collect();
+    for name in names {
+        let tests = rules()
+            .filter(|rule| rule.names.iter().any(|own| own == name))
+            .flat_map(|rule| &rule.when)
+            .map(|test| (test.argument, test.comparison));
+        let Some(calls) = telling(tests) else {
+            let text =
+                format!("{name} has too many tests to be compared: compare its rules by eye");
+            otherwise.push(Difference { kind: "syscall", text, line: None });
+            continue;
+        };
+        // One line for each rule that refuses what the other policy lets through.
+        let mut seen = BTreeSet::new();
+        for call in calls {
+            let call = call.map(Some);
+            let (ours, theirs) = (
+                decide::syscall(a, &setting, name, &call),
+                decide::syscall(b, &setting, name, &call),
+            );
+            let (list, refusing, policy, who) = match (ours.outcome, theirs.outcome) {
+                (Outcome::Refused, Outcome::Allowed) => (&mut *only_b, ours, a, "A"),
+                (Outcome::Allowed, Outcome::Refused) => (&mut *only_a, theirs, b, "B"),
+                (Outcome::Refused, Outcome::Refused) if ours.errno != theirs.errno => {
+                    let line = theirs.rule.map(|rule| rule.line);
+                    let [ours, theirs] = [ours.errno, theirs.errno]
+                        .map(|errno| errno.map_or_else(String::new, |errno| errno.to_string()));
+                    let text = format!("{name} gets {ours} in A, {theirs} in B");
+                    if seen.insert((text.clone(), line)) {
+                        otherwise.push(Difference { kind: "syscall", text, line });
+                    }
+                    continue;
+                }
+                _ => continue,
+            };
+            let line = refusing.rule.map_or(0, |rule| rule.line);
+            let tests =
+                policy.syscalls.iter().find(|rule| rule.line == line).map(|rule| &rule.when);
+            let tests: Vec<String> = tests.into_iter().flatten().map(ToString::to_string).collect();
+            let when = if tests.is_empty() {
+                String::new()
+            } else {
+                format!(" where {}", tests.join(" and "))
+            };
+            let text = format!("{name}, which {who} refuses in line {line}{when}");
+            if seen.insert((text.clone(), None)) {
+                list.push(Difference { kind: "syscall", text, line: None });
+            }
+        }
+    }
+}
+
+/// Arguments on both sides of every test, combined; `None`: too many.
+fn telling(tests: impl Iterator<Item = (u8, Comparison)>) -> Option<Vec<[u64; 6]>> {
+    let mut values: [BTreeSet<u64>; 6] = std::array::from_fn(|_| BTreeSet::from([0]));
+    for (argument, comparison) in tests {
+        let (value, bits) = match comparison {
+            Comparison::AnyBits(bits) => (0, bits),
+            Comparison::MaskedEqual { mask, value } => (value, mask),
+            Comparison::Equal(value)
+            | Comparison::NotEqual(value)
+            | Comparison::Less(value)
+            | Comparison::Greater(value) => (value, 0),
+        };
+        let own = &mut values[usize::from(argument)];
+        own.extend([
+            value,
+            value.wrapping_add(1),
+            value.wrapping_sub(1),
+            value | 1 << 40,
+            value | !bits,
+        ]);
+        let single = (0..64).map(|shift| 1_u64 << shift).filter(|bit| bits & bit != 0);
+        own.extend(single.flat_map(|bit| [bit, value ^ bit]));
+    }
+    let mut calls = vec![[0; 6]];
+    for (argument, values) in values.iter().enumerate() {
+        if calls.len().checked_mul(values.len())? > MAX_CALLS {
+            return None;
+        }
+        calls = calls
+            .iter()
+            .flat_map(|call| {
+                values.iter().map(move |value| {
+                    let mut call = *call;
+                    call[argument] = *value;
+                    call
+                })
+            })
+            .collect();
+    }
+    Some(calls)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::{Access, DEVELOPER, STRICT};
+
+    const FRAME: &str = "version = 1\nname = \"t\"\n[landlock]\nabi = 6\nreason = \"r\"\n\
+                         [sockets]\nerrno = \"EACCES\"\nreason = \"r\"\n";
+
+    fn policy(rules: &str) -> Policy {
+        Policy::parse(&format!("{FRAME}{rules}")).unwrap()
+    }
+
+    fn texts(found: &[Difference]) -> Vec<&str> {
+        found.iter().map(|one| one.text.as_str()).collect()
+    }
+
+    fn call(names: &str, errno: &str, when: &str) -> String {
+        format!(
+            "[[syscall]]\nnames = [{names}]\nerrno = \"{errno}\"\nwhen = [{when}]\nreason = \"r\"\n"
+        )
+    }
+
+    #[test]
+    fn a_policy_is_no_different_from_itself_in_other_words() {
+        let one = Policy::parse(DEVELOPER).unwrap();
+        assert!(Diff::between(&one, &one).is_empty());
+        let bits =
+            |value: &str| format!("{{ arg = 0, bits = 64, op = \"any-bits\", value = {value} }}");
+        let one = policy(&call("\"clone\", \"unshare\"", "EPERM", &bits("0x30")));
+        let other = [
+            call("\"unshare\"", "EPERM", &bits("0x30")),
+            call("\"clone\"", "EPERM", &bits("0x10")),
+            call("\"clone\"", "EPERM", &bits("0x20")),
+        ];
+        assert!(Diff::between(&one, &policy(&other.concat())).is_empty());
+        let path = |path: &str| {
+            format!("[[path]]\npath = \"{path}\"\naccess = [\"read\"]\nreason = \"r\"\n")
+        };
+        let narrower = format!("{}{}", path("/usr"), path("/usr/lib"));
+        assert!(Diff::between(&policy(&path("/usr")), &policy(&narrower)).is_empty());
+    }
+
+    #[test]
+    fn every_kind_of_rule_is_compared_both_ways() {
+        let kinds = [
+            (
+                "path",
+                "[[path]]\npath = \"/x\"\naccess = [\"write\", \"read\"]\nreason = \"r\"\n",
+                "read, write /x",
+            ),
+            ("tcp", "[[tcp]]\nconnect = [80]\nreason = \"r\"\n", "connect 80"),
+            ("tcp", "[[tcp]]\nbind = [\"{ports}\"]\nreason = \"r\"\n", "bind {ports}"),
+            (
+                "socket",
+                "[[socket]]\nfamily = \"inet\"\ntypes = [\"dgram\"]\nprotocols = [17]\ncalls = [\"socket\"]\nreason = \"r\"\n",
+                "socket inet dgram, protocol 17",
+            ),
+            ("environment", "[[environment]]\npass = [\"A\"]\nreason = \"r\"\n", "A, passed on"),
+        ];
+        for (kind, rule, text) in kinds {
+            let diff = Diff::between(&policy(""), &policy(rule));
+            let line = Some(FRAME.lines().count() + 1);
+            assert_eq!(diff.only_b, [Difference { kind, text: text.to_owned(), line }]);
+            assert!(diff.only_a.is_empty() && diff.otherwise.is_empty());
+            let turned = Diff::between(&policy(rule), &policy(""));
+            assert_eq!((turned.only_a, turned.only_b), (diff.only_b, Vec::new()));
+        }
+        // Rules that take away.
+        let kinds = [
+            (
+                "scope",
+                "[[scope]]\nkind = \"signal\"\nreason = \"r\"\n".to_owned(),
+                "signals to processes outside the session",
+            ),
+            (
+                "rlimit",
+                "[[rlimit]]\nresource = \"core\"\nsoft = 0\nhard = 0\nreason = \"r\"\n".to_owned(),
+                "core no limit",
+            ),
+            ("syscall", call("\"bpf\"", "EPERM", ""), "bpf, which A refuses in line 9"),
+        ];
+        for (kind, rule, text) in kinds {
+            let diff = Diff::between(&policy(&rule), &policy(""));
+            assert_eq!(diff.only_b, [Difference { kind, text: text.to_owned(), line: None }]);
+            assert!(diff.only_a.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_narrower_test_of_an_argument_is_found() {
+        let test = |bits, op, value| {
+            format!("{{ arg = 1, bits = {bits}, op = \"{op}\", value = {value} }}")
+        };
+        let cases = [
+            (test(64, "any-bits", 3), test(64, "any-bits", 1)),
+            (test(32, "equal", 5), test(64, "equal", 5)),
+            (test(32, "less", 9), test(32, "less", 8)),
+            (test(32, "not-equal", 0), test(32, "equal", 1)),
+        ];
+        for (wide, narrow) in cases {
+            let (a, b) = (
+                policy(&call("\"ioctl\"", "EPERM", &wide)),
+                policy(&call("\"ioctl\"", "EPERM", &narrow)),
+            );
+            let diff = Diff::between(&a, &b);
+            assert_eq!((diff.only_a.len(), diff.only_b.len()), (0, 1), "{wide} {narrow} {diff:?}");
+        }
+        let (a, b) =
+            (policy(&call("\"bpf\"", "EPERM", "")), policy(&call("\"bpf\"", "ENOSYS", "")));
+        assert_eq!(texts(&Diff::between(&a, &b).otherwise), ["bpf gets EPERM in A, ENOSYS in B"]);
+    }
+
+    #[test]
+    fn strict_is_narrower_than_developer_in_everything() {
+        let (strict, developer) =
+            (Policy::parse(STRICT).unwrap(), Policy::parse(DEVELOPER).unwrap());
+        let diff = Diff::between(&developer, &strict);
+        assert_eq!(diff.only_b, []);
+        assert_eq!(diff.otherwise, []);
+        let lost = texts(&diff.only_a);
+        for one in [
+            "execute {work}",
+            "connect 443",
+            "a worker of tier domain",
+            "read /etc",
+            "RES_OPTIONS, \"use-vc\"",
+        ] {
+            assert!(lost.contains(&one), "{one} not in {lost:#?}");
+        }
+        let calls = |name: &str| lost.iter().any(|text| text.starts_with(name));
+        assert!(calls("memfd_create, which B refuses") && calls("syslog, which B"), "{lost:#?}");
+    }
+
+    #[test]
+    fn rights_of_a_weaker_tier_are_more() {
+        let rule = "[[path]]\npath = \"/dev/shm\"\naccess = [\"read\"]\nreason = \"r\"\n";
+        let later = format!("{rule}tier = \"namespace\"\n");
+        let (a, b) = (policy(&later), policy(rule));
+        let diff = Diff::between(&a, &b);
+        assert_eq!((texts(&diff.only_a), texts(&diff.only_b)), (vec![], vec!["read /dev/shm"]));
+        assert_eq!(diff.only_b[0].kind, "path");
+        let access = Access::ALL.map(|access| access.to_string());
+        assert_eq!(access, ["read", "execute", "write", "device"]);
+    }
+}

@@ -1,0 +1,147 @@
+//! What `casemate policy explain` says about a call, against what the compiled program answers.
+
+use casemate_protocol::policy::decide::{self, Outcome, Setting};
+use casemate_protocol::policy::{
+    BUILT_IN, SocketCall, SocketFamily, SocketRule, SocketType, SyscallRule,
+};
+use proptest::prelude::*;
+
+use super::super::program::tests::{X86_64, a_condition, data, run, value};
+use super::*;
+
+const TIERS: [Tier; 3] = [Tier::Domain, Tier::Namespace, Tier::Pod];
+const NAMES: [&str; 4] = ["read", "clone", "ioctl", "socketpair"];
+
+fn program(policy: &Policy, setting: &Setting) -> Program {
+    program::lay_out(
+        TargetArch::x86_64,
+        &verdicts(policy, setting.tier, setting.landlock_abi).unwrap(),
+    )
+    .unwrap()
+}
+
+/// What the program does, in the words of an explanation.
+fn answer(program: &Program, name: &str, arguments: [u64; 6]) -> Option<u16> {
+    let Some(Found::Number(number)) = syscalls::find(name) else { panic!("{name} has no number") };
+    let code = run(program, &data(number, X86_64, arguments));
+    if code == libc::SECCOMP_RET_ALLOW {
+        return None;
+    }
+    assert_eq!(code & 0xffff_0000, libc::SECCOMP_RET_ERRNO);
+    u16::try_from(code & 0xffff).ok()
+}
+
+fn explained(policy: &Policy, setting: &Setting, name: &str, arguments: [u64; 6]) -> Option<u16> {
+    let decision = decide::syscall(policy, setting, name, &arguments.map(Some));
+    match decision.outcome {
+        Outcome::Allowed => None,
+        Outcome::Refused => decision.errno.map(Errno::number),
+        Outcome::Depends => panic!("{name}: every argument was given"),
+    }
+}
+
+fn an_errno() -> impl Strategy<Value = Errno> {
+    prop_oneof![Just(Errno::Eperm), Just(Errno::Enosys), Just(Errno::Eacces)]
+}
+
+fn a_call_rule() -> impl Strategy<Value = SyscallRule> {
+    let names = proptest::sample::subsequence(&NAMES[..3], 1..=3);
+    let when = proptest::collection::vec(a_condition(), 0..3);
+    (names, an_errno(), when).prop_map(|(names, errno, when)| SyscallRule {
+        names: names.into_iter().map(str::to_owned).collect(),
+        errno,
+        when,
+        reason: "r".to_owned(),
+        line: 1,
+    })
+}
+
+fn a_socket_rule() -> impl Strategy<Value = SocketRule> {
+    let types = proptest::sample::subsequence(&SocketType::ALL[..], 1..=4);
+    let protocols = proptest::collection::vec(0..8_u32, 1..3);
+    let calls = proptest::sample::subsequence(&SocketCall::ALL[..], 1..=2);
+    let applies = (proptest::sample::select(&TIERS[..]), 5..8_u32);
+    (proptest::sample::select(&SocketFamily::ALL[..]), types, protocols, calls, applies).prop_map(
+        |(family, types, protocols, calls, (tier, landlock_abi))| SocketRule {
+            family,
+            types,
+            protocols,
+            calls,
+            tier,
+            landlock_abi,
+            reason: "r".to_owned(),
+            line: 1,
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn any_policys_calls_are_explained_as_they_are_compiled(
+        syscalls in proptest::collection::vec(a_call_rule(), 0..6),
+        allow in proptest::collection::vec(a_socket_rule(), 0..4),
+        errno in an_errno(),
+        (tier, landlock_abi) in (proptest::sample::select(&TIERS[..]), 5..8_u32),
+        calls in proptest::collection::vec((0..4_usize, proptest::array::uniform6(value())), 40),
+        sockets in proptest::collection::vec((0..48_u64, 0..16_u64, 0..8_u64, any::<bool>()), 40),
+    ) {
+        let mut policy = Policy::parse(BUILT_IN[0].1).unwrap();
+        policy.syscalls = syscalls;
+        policy.sockets.allow = allow;
+        policy.sockets.errno = errno;
+        let setting = Setting { tier, landlock_abi, ..Setting::symbolic(&policy) };
+        let program = program(&policy, &setting);
+        let calls = calls.into_iter().map(|(name, arguments)| (NAMES[name], arguments));
+        let sockets = sockets.into_iter().map(|(family, kind, protocol, flags)| {
+            // What the kernel does not look at must not change the answer.
+            let noise = if flags { 0xdead_0000_0000 | 0o2_004_000 } else { 0 };
+            (if protocol % 2 == 0 { "socket" } else { "socketpair" }, [family, kind | noise, protocol, 0, 0, 0])
+        });
+        for (name, arguments) in calls.chain(sockets) {
+            let (explained, answer) =
+                (explained(&policy, &setting, name, arguments), answer(&program, name, arguments));
+            prop_assert_eq!(explained, answer, "{}{:x?}", name, arguments);
+        }
+    }
+}
+
+/// Every call that a built-in policy names, with the numbers that its tests are about and their neighbours.
+#[test]
+fn the_built_in_policies_are_explained_as_they_are_compiled() {
+    let mut refused = 0;
+    for ((name, text), tier) in BUILT_IN.into_iter().flat_map(|one| TIERS.map(|tier| (one, tier))) {
+        let policy = Policy::parse(text).unwrap();
+        let setting = Setting { tier, ..Setting::symbolic(&policy) };
+        let program = program(&policy, &setting);
+        let mut values: Vec<u64> = (0..64).map(|shift| 1 << shift).chain([0, u64::MAX]).collect();
+        for condition in policy.syscalls.iter().flat_map(|rule| &rule.when) {
+            let (Comparison::Equal(value)
+            | Comparison::NotEqual(value)
+            | Comparison::Less(value)
+            | Comparison::Greater(value)
+            | Comparison::MaskedEqual { value, .. }
+            | Comparison::AnyBits(value)) = condition.comparison;
+            let near = [value, value.wrapping_add(1), value.wrapping_sub(1), value | 1 << 40];
+            values.extend(near);
+        }
+        let calls = policy.syscalls.iter().flat_map(|rule| &rule.names).map(String::as_str);
+        for call in calls.chain(["socket", "socketpair", "read", "openat"]) {
+            for value in &values {
+                for argument in 0..6 {
+                    let mut arguments = [0; 6];
+                    arguments[argument] = *value;
+                    let explained = explained(&policy, &setting, call, arguments);
+                    assert_eq!(
+                        explained,
+                        answer(&program, call, arguments),
+                        "{name} {call}{arguments:x?}"
+                    );
+                    refused += usize::from(explained.is_some());
+                }
+            }
+        }
+    }
+    assert!(refused > 10_000, "{refused}");
+}
