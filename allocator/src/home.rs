@@ -5,7 +5,7 @@
 //! worker is a user of its own who has to get to its directory: then the home and `slots` may be searched (0711), never
 //! listed, and everything else in the home is 0600 or 0700.
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::unix::fs::{
     DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
@@ -16,7 +16,9 @@ use std::time::Duration;
 use casemate_protocol::api::Endpoint;
 use casemate_protocol::ids::{SessionId, SlotId};
 use casemate_protocol::token::SigningSecret;
-use nix::fcntl::{Flock, FlockArg};
+use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, Flock, FlockArg, OFlag};
+use nix::sys::stat::{FchmodatFlags, Mode, fchmodat};
 
 /// A client holds the allocator's lock for microseconds.
 const LOCK_TRIES: u32 = 20;
@@ -71,8 +73,8 @@ pub enum HomeError {
         /// Its permission bits.
         mode: u32,
     },
-    /// The signing key is damaged or readable by others.
-    #[error("{path} is not a private 32-byte key; stop all workers, then remove it")]
+    /// The signing key is damaged, or not this user's file.
+    #[error("{path} is not a 32-byte key of this user's; stop all workers, then remove it")]
     Key {
         /// The key file.
         path: PathBuf,
@@ -120,13 +122,20 @@ impl Home {
             return Err(HomeError::Open { path, mode });
         }
         let home = Self(path);
-        for dir in ["run", "keys", "profiles", "slots"] {
-            private_dir(&home.0.join(dir))?;
+        let mode = Permissions::from_mode(above_slots());
+        std::fs::set_permissions(&home.0, mode).map_err(io_at(&home.0))?;
+        for (dir, mode) in
+            [("run", 0o700), ("keys", 0o700), ("profiles", 0o700), ("slots", above_slots())]
+        {
+            let dir = home.0.join(dir);
+            if !dir.exists() {
+                private_dir(&dir)?;
+                let mode = Permissions::from_mode(mode);
+                std::fs::set_permissions(&dir, mode).map_err(io_at(&dir))?;
+            }
+            mend(&dir, mode)?;
         }
-        for dir in [home.0.clone(), home.slots()] {
-            let mode = std::fs::Permissions::from_mode(above_slots());
-            std::fs::set_permissions(&dir, mode).map_err(io_at(&dir))?;
-        }
+        mend(&home.store(), 0o600)?;
         Ok(home)
     }
 
@@ -227,6 +236,7 @@ impl Home {
     /// [`HomeError::AlreadyRunning`] where another allocator lives.
     pub(crate) fn lock(&self) -> Result<UpLock, HomeError> {
         let path = self.0.join("run/up.lock");
+        mend(&path, 0o600)?;
         let file = OpenOptions::new()
             .create(true)
             .truncate(false)
@@ -269,23 +279,29 @@ impl Home {
     /// The key that signs worker tokens; made at the first start.
     ///
     /// # Errors
-    /// [`HomeError::Key`] where the file is not 32 bytes with mode 0600.
+    /// [`HomeError::Key`] where it is not a file of 32 bytes of this user's; [`HomeError::Io`].
     pub(crate) fn signing_secret(&self) -> Result<SigningSecret, HomeError> {
         let path = self.0.join("keys/signing.seed");
-        let mut file = match File::open(&path) {
+        mend(&path, 0o600)?;
+        let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+        let file = match OpenOptions::new().read(true).custom_flags(flags.bits()).open(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let secret = SigningSecret::generate();
                 write_private(&path, &secret.seed())?;
                 return Ok(secret);
             }
+            Err(error) if error.raw_os_error() == Some(Errno::ELOOP as i32) => {
+                return Err(HomeError::Key { path });
+            }
             Err(error) => return Err(io_at(&path)(error)),
         };
-        let mode = file.metadata().map_err(io_at(&path))?.permissions().mode();
+        let meta = file.metadata().map_err(io_at(&path))?;
         let mut seed = Vec::with_capacity(33);
-        file.read_to_end(&mut seed).map_err(io_at(&path))?;
+        file.take(33).read_to_end(&mut seed).map_err(io_at(&path))?;
+        let is_own = meta.is_file() && meta.uid() == nix::unistd::geteuid().as_raw();
         match <[u8; 32]>::try_from(seed) {
-            Ok(seed) if mode & 0o077 == 0 => Ok(SigningSecret::from_seed(&seed)),
+            Ok(seed) if is_own => Ok(SigningSecret::from_seed(&seed)),
             _ => Err(HomeError::Key { path }),
         }
     }
@@ -301,6 +317,33 @@ fn lock_soon(mut file: File) -> Result<Flock<File>, (File, nix::errno::Errno)> {
         std::thread::sleep(BETWEEN_TRIES);
     }
     Flock::lock(file, FlockArg::LockExclusiveNonblock)
+}
+
+/// Sets the mode of one of this user's files or directories right, with a warning. In tier `domain` an agent can change
+/// it by the path, though not look inside, and would otherwise keep the next allocator from starting.
+fn mend(path: &Path, mode: u32) -> Result<(), HomeError> {
+    let meta = match path.symlink_metadata() {
+        Ok(meta) => meta,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(io_at(path)(error)),
+    };
+    let found = meta.mode() & 0o7777;
+    let is_own = meta.uid() == nix::unistd::geteuid().as_raw();
+    // What is not ours is refused where it is used.
+    if found == mode || !is_own || !(meta.is_file() || meta.is_dir()) {
+        return Ok(());
+    }
+    // Not through a link that took its place meanwhile.
+    fchmodat(AT_FDCWD, path, Mode::from_bits_truncate(mode), FchmodatFlags::NoFollowSymlink)
+        .map_err(|errno| io_at(path)(errno.into()))?;
+    tracing::warn!(
+        path = %path.display(),
+        found = format!("{found:o}"),
+        set = format!("{mode:o}"),
+        "the mode of a private file was changed and is set right: if that was not you, it was an agent in tier domain, \
+         or another program of yours; if it was open to others, stop all workers and replace what they may have read"
+    );
+    Ok(())
 }
 
 /// Writes a file of mode 0600 so that a reader, or a crash, sees the old one or the new one.
@@ -333,7 +376,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("home");
         drop(Home::open(&path).unwrap());
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o750)).unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o750)).unwrap();
         assert!(matches!(Home::open(&path), Err(HomeError::Open { mode: 0o750, .. })));
     }
 
@@ -386,7 +429,80 @@ mod tests {
         assert_eq!(first.seed(), home.signing_secret().unwrap().seed());
         let path = home.path().join("keys/signing.seed");
         assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o600);
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
-        assert!(matches!(home.signing_secret(), Err(HomeError::Key { .. })));
+    }
+
+    /// In tier `domain` an agent can do that much to a path that it knows.
+    #[test]
+    fn a_signing_keys_mode_is_set_right_and_its_content_is_not_doubted() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::open(&dir.path().join("home")).unwrap();
+        let first = home.signing_secret().unwrap();
+        let path = home.path().join("keys/signing.seed");
+        for mode in [0o644, 0o000, 0o200, 0o4755, 0o400] {
+            std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            assert_eq!(first.seed(), home.signing_secret().unwrap().seed(), "{mode:o}");
+            assert_eq!(path.metadata().unwrap().mode() & 0o7777, 0o600, "{mode:o}");
+        }
+    }
+
+    #[test]
+    fn no_mode_of_what_lies_in_it_keeps_a_home_from_opening() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::open(&dir.path().join("home")).unwrap();
+        drop(home.lock().unwrap());
+        let seed = home.signing_secret().unwrap().seed();
+        std::fs::write(home.store(), "").unwrap();
+        let modes = |mode: Option<u32>| {
+            [
+                "keys/signing.seed",
+                "run/up.lock",
+                "store.redb",
+                "keys",
+                "run",
+                "profiles",
+                "slots",
+                "",
+            ]
+            .map(|name| {
+                let path = home.path().join(name);
+                if let Some(mode) = mode {
+                    std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+                    return 0;
+                }
+                path.metadata().unwrap().mode() & 0o7777
+            })
+        };
+        modes(Some(0o000));
+        let again = Home::open(home.path()).unwrap();
+        drop(again.lock().unwrap());
+        assert_eq!(again.signing_secret().unwrap().seed(), seed);
+        let above = above_slots();
+        assert_eq!(modes(None), [0o600, 0o600, 0o600, 0o700, 0o700, 0o700, above, above]);
+    }
+
+    #[test]
+    fn what_is_no_key_of_this_users_is_refused_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::open(&dir.path().join("home")).unwrap();
+        let path = home.path().join("keys/signing.seed");
+        let refused = || matches!(home.signing_secret(), Err(HomeError::Key { .. }));
+        for content in [&[7_u8; 31][..], &[7; 33], &[]] {
+            std::fs::write(&path, content).unwrap();
+            assert!(refused(), "{} bytes", content.len());
+            assert_eq!(std::fs::read(&path).unwrap(), content);
+        }
+        std::fs::remove_file(&path).unwrap();
+        let elsewhere = dir.path().join("elsewhere");
+        std::fs::write(&elsewhere, [7; 32]).unwrap();
+        std::fs::set_permissions(&elsewhere, Permissions::from_mode(0o644)).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
+        assert!(refused(), "a link");
+        assert_eq!(elsewhere.metadata().unwrap().mode() & 0o777, 0o644);
+        if nix::unistd::geteuid().is_root() {
+            std::fs::remove_file(&path).unwrap();
+            std::fs::rename(&elsewhere, &path).unwrap();
+            std::os::unix::fs::chown(&path, Some(1000), Some(1000)).unwrap();
+            assert!(refused(), "somebody else's");
+        }
     }
 }
