@@ -2,12 +2,14 @@
 
 use std::io::{self, Read};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, ipproto};
+use rustix::fs::{Mode, OFlags};
+use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, ipproto};
 
 use crate::attempt::Report;
 
@@ -66,8 +68,40 @@ pub(crate) fn abstract_socket(name: &str, report: &mut Report<'_>) {
     report.result("connect", &format!("abstract socket {name}"), connected);
 }
 
+/// A stream, a datagram, and an end of a datagram pair, which can be sent to any address.
 pub(crate) fn path_socket(path: &Path, report: &mut Report<'_>) {
-    report.result("connect", &format!("socket {}", path.display()), UnixStream::connect(path));
+    let target = format!("socket {}", path.display());
+    report.result("connect", &target, stream(path));
+    let single = unix(SocketType::DGRAM).and_then(|socket| send(&socket, path));
+    report.result("send a datagram", &target, single);
+    let pair =
+        rustix::net::socketpair(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
+    let from_pair = pair.map_err(io::Error::from).and_then(|(end, _other)| send(&end, path));
+    report.result("send from a datagram pair", &target, from_pair);
+}
+
+fn unix(kind: SocketType) -> io::Result<OwnedFd> {
+    Ok(rustix::net::socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?)
+}
+
+fn stream(path: &Path) -> io::Result<()> {
+    let socket = unix(SocketType::STREAM)?;
+    let (_folder, address) = address(path)?;
+    Ok(rustix::net::connect(&socket, &address)?)
+}
+
+fn send(socket: &OwnedFd, path: &Path) -> io::Result<()> {
+    let (_folder, address) = address(path)?;
+    rustix::net::sendto(socket, b"from outside", SendFlags::DONTWAIT, &address)?;
+    Ok(())
+}
+
+/// An address holds 107 bytes (unix(7)); a longer path is named through its folder, for as long as that is held open.
+fn address(path: &Path) -> io::Result<(OwnedFd, SocketAddrUnix)> {
+    let (folder, name) = (path.parent().unwrap_or(path), path.file_name().unwrap_or_default());
+    let folder = rustix::fs::open(folder, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    let through = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name);
+    Ok((folder, SocketAddrUnix::new(through)?))
 }
 
 #[cfg(test)]
@@ -96,6 +130,32 @@ mod tests {
             // MPTCP and fast open are options of the kernel.
             let option = attempt.attack.contains("MPTCP") || attempt.attack.contains("fast open");
             assert!(option || attempt.outcome == SUCCEEDED, "{attempt:?}");
+        }
+    }
+
+    #[test]
+    fn an_open_socket_is_reached_by_its_path() {
+        use std::os::unix::net::{UnixDatagram, UnixListener};
+        let folder = tempfile::tempdir().unwrap();
+        // Longer than an address holds.
+        let folder = folder.path().join("x".repeat(120));
+        std::fs::create_dir(&folder).unwrap();
+        let handle = std::fs::File::open(&folder).unwrap();
+        let place = |name: &str| format!("/proc/self/fd/{}/{name}", handle.as_raw_fd());
+        let _stream = UnixListener::bind(place("stream")).unwrap();
+        let _datagrams = UnixDatagram::bind(place("datagrams")).unwrap();
+        for (name, expected) in [
+            ("stream", [SUCCEEDED, "EPROTOTYPE", "EPROTOTYPE"]),
+            ("datagrams", ["EPROTOTYPE", SUCCEEDED, SUCCEEDED]),
+        ] {
+            let mut out = Vec::new();
+            path_socket(&folder.join(name), &mut Report::new(&mut out));
+            let text = String::from_utf8(out).unwrap();
+            let outcomes: Vec<String> = text
+                .lines()
+                .map(|line| serde_json::from_str::<Attempt>(line).unwrap().outcome)
+                .collect();
+            assert_eq!(outcomes, expected, "{name}");
         }
     }
 }

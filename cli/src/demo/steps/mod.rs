@@ -51,6 +51,7 @@ pub(crate) async fn all(
         process::attack(&mut world, reversed).await?;
         network::attack(&mut world, reversed).await?;
     }
+    network::by_path(&mut world).await?;
     files::unchanged(&mut world, &sentinels).await?;
     skills::read_only(&mut world).await?;
     progress("the supervisor, the host, the kernel");

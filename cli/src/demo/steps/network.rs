@@ -1,10 +1,17 @@
 //! On listeners: the other session's, and those of the machine.
 
+use std::fs::{File, Permissions};
+use std::os::fd::AsRawFd as _;
 use std::os::linux::net::SocketAddrExt as _;
-use std::os::unix::net::{SocketAddr, UnixListener};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
+use std::path::Path;
+
+use casemate_inside::Attempt;
+use casemate_protocol::tier::Tier;
 
 use super::World;
-use crate::demo::host::HostError;
+use crate::demo::host::{Host, HostError};
 use crate::demo::judge::Wall;
 
 /// The victim listens on its own port and reaches it; the attacker does neither.
@@ -58,9 +65,49 @@ pub(super) async fn outside(world: &mut World<'_>) -> Result<(), HostError> {
     let tried = b.host.inside(&["abstract", &name]).await?;
     lines.attempts(from, "an abstract socket", Wall::AbstractSocket, &tried);
 
-    let path = house.outside().join("socket");
-    let _socket = UnixListener::bind(&path).map_err(io)?;
-    let tried = b.host.inside(&["socket", path.to_str().unwrap_or_default()]).await?;
-    lines.attempts(from, "a unix socket by path", Wall::PathSocket, &tried);
+    let (stream, datagrams) = (house.outside().join("socket"), house.outside().join("datagrams"));
+    let _stream = UnixListener::bind(&stream).map_err(io)?;
+    let _datagrams = UnixDatagram::bind(&datagrams).map_err(io)?;
+    for path in [stream, datagrams] {
+        let tried = reach(&mut b.host, &path).await?;
+        lines.attempts(from, "a unix socket of the machine's", Wall::PathSocket, &tried);
+    }
     Ok(())
+}
+
+/// Sockets in A's HOME, by their paths. They are made here, since in tier `domain` A makes none; a socket belongs to
+/// whoever may write to it.
+pub(super) async fn by_path(world: &mut World<'_>) -> Result<(), HostError> {
+    let World { a, b, lines, .. } = world;
+    lines.step("B on A's unix sockets");
+    let io = |error| HostError::Io(a.facts.name, error);
+    // The path may be longer than an address holds.
+    let folder = File::open(&a.facts.home).map_err(io)?;
+    let folder = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string());
+    let (stream, datagrams) = ("demo-socket", "demo-datagrams");
+    let _stream = UnixListener::bind(folder.join(stream)).map_err(io)?;
+    let _datagrams = UnixDatagram::bind(folder.join(datagrams)).map_err(io)?;
+    for name in [stream, datagrams] {
+        let everybody = Permissions::from_mode(0o777);
+        std::fs::set_permissions(folder.join(name), everybody).map_err(io)?;
+    }
+    if lines.tier() != Tier::Domain {
+        // Without a namespace not even A could, below Landlock's ABI 9.
+        for (name, reaching) in [(stream, "connect"), (datagrams, "send a datagram")] {
+            let home = a.host.output("echo $HOME").await?;
+            let tried = reach(&mut a.host, &Path::new(&home).join(name)).await?;
+            let tried: Vec<_> =
+                tried.into_iter().filter(|attempt| attempt.attack == reaching).collect();
+            lines.attempts(a.facts.name, "its own unix socket", Wall::Open, &tried);
+        }
+    }
+    for name in [stream, datagrams] {
+        let tried = reach(&mut b.host, &a.facts.home.join(name)).await?;
+        lines.attempts(b.facts.name, "A's unix socket", Wall::PathSocket, &tried);
+    }
+    Ok(())
+}
+
+async fn reach(host: &mut Host, path: &Path) -> Result<Vec<Attempt>, HostError> {
+    host.inside(&["socket", path.to_str().unwrap_or_default()]).await
 }
