@@ -263,6 +263,94 @@ fn ten_thousand_rules_are_read() {
     assert!(message.contains("already"), "{message}");
 }
 
+/// Pieces of policies, so that random texts get past the TOML reader and into the checks.
+const PIECES: [&str; 24] = [
+    "[[path]]\n",
+    "path = \"/a\"\n",
+    "path = \"{wörk}/x\"\n",
+    "access = [\"read\"]\n",
+    "access = []\n",
+    "reason = \"r\"\n",
+    "reason = \" \"\n",
+    "[[tcp]]\n",
+    "connect = [1, -1, \"{ports}\"]\n",
+    "bind = [65536]\n",
+    "[[syscall]]\n",
+    "names = [\"é\", \"socket\"]\n",
+    "errno = \"EPERM\"\n",
+    "when = [{ arg = 9, bits = 32, op = \"equal\", value = -5 }]\n",
+    "when = [{ arg = 1, bits = 64, op = \"masked-equal\", value = 1, mask = -1 }]\n",
+    "[[socket]]\n",
+    "family = \"unix\"\ntypes = [\"raw\"]\nprotocols = [0]\n",
+    "[[environment]]\n",
+    "set = { A = \"{{}\" }\n",
+    "pass = [\"A\", \"A\"]\n",
+    "[[rlimit]]\n",
+    "resource = \"core\"\nsoft = 2\nhard = 1\n",
+    "# ü\r\n",
+    "\u{0}",
+];
+
+/// An error lies within the text: in a line that it has, at most one column behind that line's end.
+fn is_within(text: &str, error: &PolicyError) -> bool {
+    let Some((line, column)) = error.position else { return true };
+    let length = text.split('\n').nth(line.wrapping_sub(1)).map(|line| line.chars().count());
+    length.is_some_and(|length| (1..=length + 1).contains(&column))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn any_text_is_read_or_refused_at_a_place_within_it(text in "(?s).{0,300}") {
+        if let Err(error) = Policy::parse(&text) {
+            prop_assert!(is_within(&text, &error), "{error}");
+        }
+    }
+
+    #[test]
+    fn any_mixture_of_pieces_is_read_or_refused_within_it(
+        is_framed in any::<bool>(),
+        pieces in proptest::collection::vec(proptest::sample::select(&PIECES[..]), 0..24),
+    ) {
+        let text = format!("{}{}", if is_framed { FRAME } else { "" }, pieces.concat());
+        if let Err(error) = Policy::parse(&text) {
+            prop_assert!(is_within(&text, &error), "{text}\n{error}");
+            prop_assert!(!error.message.is_empty());
+        }
+    }
+
+    /// Several cuts, repetitions and insertions at once, in each built-in policy.
+    #[test]
+    fn a_mangled_policy_is_read_or_refused_within_it(
+        which in 0..BUILT_IN.len(),
+        edits in proptest::collection::vec((any::<prop::sample::Index>(), 0..80_usize, 0..3_u8, proptest::sample::select(&PIECES[..])), 1..6),
+    ) {
+        let mut text: Vec<char> = BUILT_IN[which].1.chars().collect();
+        for (at, length, kind, piece) in edits {
+            let at = at.index(text.len());
+            let end = (at + length).min(text.len());
+            match kind {
+                0 => {
+                    text.drain(at..end);
+                },
+                1 => {
+                    text.splice(at..at, piece.chars());
+                }
+                _ => {
+                    let copy = text[at..end].to_vec();
+                    text.splice(at..at, copy);
+                }
+            }
+            text.push('\n');
+        }
+        let text: String = text.into_iter().collect();
+        if let Err(error) = Policy::parse(&text) {
+            prop_assert!(is_within(&text, &error), "{error}");
+        }
+    }
+}
+
 proptest! {
     #[test]
     fn no_text_panics(text in ".{0,400}") {
