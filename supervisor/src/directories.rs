@@ -1,13 +1,20 @@
 //! Makes the slot's directories, before anything runs in them.
 //!
+//! What is there keeps its contents. Its mode is mended: an agent of tier `domain` has the supervisor's uid and may change
+//! the mode of whatever it knows the path of, which must not shut its session for ever, nor open it to other users.
+//!
 //! As root on behalf of another user, everything below the slot belongs to that user: the worker itself runs as it.
 
-use std::fs;
+use std::fs::{self, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::{
+    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+};
 use std::path::Path;
 
 use casemate_protocol::worker::{StartError, WorkerConfig};
+use nix::fcntl::OFlag;
 
 use crate::layout::Layout;
 
@@ -27,18 +34,66 @@ pub fn make(config: &WorkerConfig, layout: &Layout) -> Result<(), StartError> {
         &layout.outside.state,
         &run,
     ];
+    let volume = |path: &Path, what: &str, error: &io::Error| StartError::Volume {
+        message: format!(
+            "cannot {what} {}: {error}: check the volume's space and owner",
+            path.display()
+        ),
+    };
+    mend(&config.volume, 0o700, ANY).map_err(|error| volume(&config.volume, "mend", &error))?;
+    let agents = [&layout.outside.work, &layout.outside.home, &layout.outside.scratch];
     for path in wanted {
-        make_one(path, config.host_uid).map_err(|error| StartError::Volume {
-            message: format!(
-                "cannot make {}: {error}: check the volume's space and owner",
-                path.display()
-            ),
-        })?;
+        let keep = if agents.contains(&path) { ANY } else { OURS };
+        make_one(path, config.host_uid, keep).map_err(|error| volume(path, "make", &error))?;
+    }
+    for own in [&layout.outside.state, &run] {
+        mend_below(own).map_err(|error| volume(own, "mend", &error))?;
     }
     Ok(())
 }
 
-fn make_one(path: &Path, owner: Option<u32>) -> io::Result<()> {
+/// What an agent's own directory may have in its mode, as it likes.
+const ANY: u32 = 0o7777;
+/// What ours may: a group's rights may be a volume's way (fsGroup), other users' are nobody's.
+const OURS: u32 = 0o7770;
+
+/// What a directory of ours holds; no agent can have made anything there.
+fn mend_below(directory: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        let kind = fs::symlink_metadata(&path)?.file_type();
+        if kind.is_dir() {
+            mend(&path, 0o700, OURS)?;
+            mend_below(&path)?;
+        } else if kind.is_file() {
+            mend(&path, 0o600, OURS)?;
+        }
+    }
+    Ok(())
+}
+
+/// Gives a file or directory its owner's rights back and takes away what is not in `keep`. `O_PATH` opens what has no right left, and the link of proc leads from
+/// the descriptor to just that (proc_pid_fd(5)).
+fn mend(path: &Path, owner: u32, keep: u32) -> io::Result<()> {
+    let flags = (OFlag::O_PATH | OFlag::O_NOFOLLOW).bits();
+    let held = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let meta = held.metadata()?;
+    let found = meta.mode() & 0o7777;
+    let mode = found & keep | owner;
+    // Another owner's is not ours to change (chmod(2)).
+    let (user, owned_by) = (nix::unistd::geteuid(), meta.uid());
+    if found == mode || !(user.is_root() || user.as_raw() == owned_by) {
+        return Ok(());
+    }
+    fs::set_permissions(
+        format!("/proc/self/fd/{}", held.as_raw_fd()),
+        Permissions::from_mode(mode),
+    )?;
+    tracing::warn!(path = %path.display(), found = %format!("{found:o}"), now = %format!("{mode:o}"), "mode mended");
+    Ok(())
+}
+
+fn make_one(path: &Path, owner: Option<u32>, keep: u32) -> io::Result<()> {
     match fs::DirBuilder::new().mode(0o700).create(path) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -46,6 +101,7 @@ fn make_one(path: &Path, owner: Option<u32>) -> io::Result<()> {
             if !meta.is_dir() {
                 return Err(io::Error::other("something else than a directory is there"));
             }
+            mend(path, 0o700, keep)?;
             if owner.is_none_or(|owner| owner == meta.uid()) {
                 return Ok(());
             }
@@ -76,6 +132,37 @@ mod tests {
         for path in [&layout.outside.work, &layout.outside.state, &dir.path().join("run")] {
             assert_eq!(fs::metadata(path).unwrap().mode() & 0o777, 0o700);
         }
+    }
+
+    #[test]
+    fn modes_that_shut_a_session_or_open_it_to_others_are_mended() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = config(dir.path());
+        let layout = Layout::of(&config);
+        make(&config, &layout).unwrap();
+        let state = &layout.outside.state;
+        let journal = state.join("journal");
+        fs::create_dir(&journal).unwrap();
+        fs::write(journal.join("x"), "kept").unwrap();
+        fs::write(state.join("saved.json"), "kept").unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", state.join("link")).unwrap();
+        let set = |path: &Path, mode| {
+            fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        };
+        set(&journal.join("x"), 0);
+        set(&journal, 0);
+        set(&state.join("saved.json"), 0o666);
+        set(state, 0);
+        set(&layout.outside.work, 0o055);
+        set(&layout.outside.home, 0o755);
+        set(dir.path(), 0);
+        make(&config, &layout).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+        assert_eq!((mode(dir.path()), mode(state), mode(&journal)), (0o700, 0o700, 0o700));
+        assert_eq!((mode(&journal.join("x")), mode(&state.join("saved.json"))), (0o600, 0o660));
+        // An agent's own may be as open as it likes.
+        assert_eq!((mode(&layout.outside.work), mode(&layout.outside.home)), (0o755, 0o755));
+        assert_eq!(fs::read(journal.join("x")).unwrap(), b"kept");
     }
 
     #[test]

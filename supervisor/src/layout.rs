@@ -16,11 +16,11 @@ pub struct Layout {
     pub tier: Tier,
     /// On the volume.
     pub outside: Tree,
-    /// As the supervisor and the agent see it once namespaces have been entered.
+    /// As the supervisor and the agent see it once namespaces have been entered; the state, until the agent starts.
     pub inside: Tree,
-    /// The local repository's Git directory, (outside, inside).
+    /// The local repository's Git directory, (outside, inside until the agent starts).
     pub source: Option<(PathBuf, PathBuf)>,
-    /// The HOME template, (outside, inside).
+    /// The HOME template, (outside, inside until the agent starts).
     pub template: Option<(PathBuf, PathBuf)>,
     /// The skills, (outside, inside).
     pub skills: Option<(PathBuf, PathBuf)>,
@@ -47,10 +47,13 @@ pub const SYSTEM: [&str; 9] =
     ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt"];
 
 /// Places that are the session's own in tier `namespace`: what the machine has there is not to be seen.
-const OWN: [&str; 5] = ["/work", "/home/agent", "/tmp", "/skills", "/casemate"];
+const OWN: [&str; 6] = ["/work", "/home/agent", "/tmp", "/skills", "/programs", PASSING];
+
+/// Where the state, the source and the template are in tier `namespace`, until the agent starts.
+pub const PASSING: &str = "/casemate";
 
 fn moved_program(index: usize, path: &Path) -> PathBuf {
-    let place = Path::new("/casemate/programs").join(index.to_string());
+    let place = Path::new("/programs").join(index.to_string());
     place.join(path.file_name().unwrap_or_default())
 }
 
@@ -173,6 +176,14 @@ impl Layout {
         walled
     }
 
+    /// What is gone inside before the agent starts, in a tier that can do that.
+    #[must_use]
+    pub fn passing(&self) -> Vec<&Path> {
+        let trees = [&self.source, &self.template].into_iter().flatten();
+        let all = std::iter::once(&self.inside.state).chain(trees.map(|(_, inside)| inside));
+        all.map(PathBuf::as_path).filter(|path| path.starts_with(PASSING)).collect()
+    }
+
     /// The directory of all slots: whether it is refused or does not exist tells the tier.
     #[must_use]
     pub fn decoy(&self, config: &WorkerConfig) -> PathBuf {
@@ -202,10 +213,10 @@ mod tests {
         config.programs = vec!["/srv/agent".into(), "/work/bin/agent".into()];
         let layout = Layout::of(&config);
         let inside: Vec<_> = layout.programs.iter().map(|(_, inside)| inside.clone()).collect();
-        assert_eq!(inside, ["/srv/agent", "/casemate/programs/1/agent"].map(PathBuf::from));
+        assert_eq!(inside, ["/srv/agent", "/programs/1/agent"].map(PathBuf::from));
         let word = |word: &str| layout.word_inside(word.to_owned());
-        assert_eq!(word("/work/bin/agent"), "/casemate/programs/1/agent");
-        assert_eq!(word("/work/bin/agent/lib/x.js"), "/casemate/programs/1/agent/lib/x.js");
+        assert_eq!(word("/work/bin/agent"), "/programs/1/agent");
+        assert_eq!(word("/work/bin/agent/lib/x.js"), "/programs/1/agent/lib/x.js");
         assert_eq!(word("/work/bin/agents"), "/work/bin/agents");
         assert_eq!(word("--flag"), "--flag");
         config.tier = Tier::Domain;

@@ -12,7 +12,7 @@ use serde::Serialize;
 pub(crate) enum Wall {
     /// Another session's file, or one of casemate's own, by its path on this machine.
     File,
-    /// A file that lies in this session's view and is casemate's: its state, its keys.
+    /// The place that holds casemate's own files of this session until the agent starts.
     Walled,
     /// The shared skills, for writing.
     Skills,
@@ -79,7 +79,7 @@ pub(crate) fn promise(wall: Wall, tier: Tier, attack: &str) -> Promise {
     let (answers, leaks): (&'static [&'static str], bool) = match wall {
         Wall::File if domain => (REFUSED, METADATA.contains(&attack)),
         Wall::File => (GONE, false),
-        Wall::Walled => (&["EACCES", "ENOENT", "EXDEV"], METADATA.contains(&attack)),
+        Wall::Walled => (GONE, false),
         Wall::Skills if domain => (REFUSED, METADATA.contains(&attack)),
         Wall::Skills => (&["EROFS", "EACCES", "EXDEV"], false),
         Wall::Process if domain => (NOT_YOURS, PROCESS_METADATA.contains(&attack)),

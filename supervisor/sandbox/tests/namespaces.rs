@@ -10,12 +10,13 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::{fs, io};
 
-use casemate_sandbox::namespaces::{Access, Bind, Entered, NamespaceStep, Plan, enter};
+use casemate_sandbox::namespaces::{Access, Bind, Entered, NamespaceStep, Plan, Withdrawal, enter};
 use casemate_sandbox::{Spawner, shield};
 use nix::errno::Errno;
 use nix::sys::signal::{SigSet, Signal, kill};
@@ -31,6 +32,7 @@ const TESTS: &[support::Test] = &[
     ("a_spawner_works_inside", spawner_inside),
     ("signals_and_exit_codes_pass_through_the_launcher", forwarding),
     ("a_killed_launcher_takes_everything_with_it", killed_launcher),
+    ("what_is_withdrawn_is_gone_but_for_descriptors_of_before", withdrawn_is_gone),
     ("a_failed_start_names_the_step_and_leaves_nothing", failures),
     ("no_mount_is_left_on_the_host", no_mount_left),
 ];
@@ -114,6 +116,7 @@ fn plan(slot: &Path) -> Plan {
         inside_uid: 1000,
         binds,
         hostname: Some("casemate".to_owned()),
+        withdrawn: None,
     }
 }
 
@@ -152,6 +155,25 @@ fn only_what_is_bound() {
     );
     assert_eq!(said["resolv.conf"], "read");
     assert_eq!(said["hostname"], "casemate");
+}
+
+fn withdrawn_is_gone() {
+    let (code, said) = Slot::new().ask("withdrawn");
+    assert_eq!(code, Some(0), "{said:?}");
+    assert_eq!((said["before"].as_str(), said["mounted"].as_str()), ("read", "false"));
+    assert_eq!((said["after"].as_str(), said["mount point"].as_str()), ("ENOENT", "ENOENT"));
+    assert_eq!((said["held"].as_str(), said["above"].as_str()), ("read", "ENOENT"));
+    assert_eq!((said["beside"].as_str(), said["keeper"].as_str()), ("EROFS", "ENOENT"));
+    // CAP_SYS_ADMIN alone, under the worker's own id.
+    for set in ["CapPrm", "CapEff"] {
+        assert_eq!(said[&format!("keeper {set}")], "0000000000200000", "{set}");
+    }
+    for set in ["CapInh", "CapBnd", "CapAmb"] {
+        assert_eq!(said[&format!("keeper {set}")], "0000000000000000", "{set}");
+    }
+    assert!(said["keeper Uid"].split_whitespace().all(|uid| uid == "1000"), "{said:?}");
+    assert_eq!(said["keeper NoNewPrivs"], "1");
+    assert_eq!(said["keeper's memory"], "EACCES");
 }
 
 fn no_privilege() {
@@ -325,13 +347,20 @@ fn role(role: &str, arguments: &[String]) {
             std::os::unix::fs::symlink("/usr", slot.join("work/link")).unwrap();
             plan.binds.push(bind("/work/link/bin"));
         }
+        "withdrawn" => {
+            plan.withdrawn = Some("/passing".into());
+            plan.binds.push(Bind { access: Access::ReadWrite, ..bind("/passing/other") });
+        }
         "no-host-uid" => plan.host_uid = None,
         "no-userns" => forbid_user_namespaces(),
         _ => {}
     }
     match enter(&plan) {
-        Ok(Entered::Inside) => {
-            worker(role, &slot);
+        Ok(Entered::Inside(withdrawal)) => {
+            match (role, withdrawal) {
+                ("withdrawn", Some(withdrawal)) => withdrawn(withdrawal),
+                _ => worker(role, &slot),
+            }
             std::process::exit(0);
         }
         Ok(Entered::Launcher(launcher)) => {
@@ -469,6 +498,31 @@ fn look(slot: &Path) {
     let shown =
         HIDDEN.into_iter().filter(|path| fs::metadata(path).is_ok_and(|found| found.is_file()));
     say("hidden files shown", &shown.collect::<Vec<_>>().join(" "));
+}
+
+/// Before and after: by path, by a descriptor of before, and in the list of mounts.
+fn withdrawn(withdrawal: Withdrawal) {
+    let say = |name: &str, answer: &str| println!("{name} = {answer}");
+    let secret = Path::new("/passing/other/secret");
+    say("before", &errno_of(fs::read_to_string(secret), "read"));
+    let held = fs::File::open("/passing/other").unwrap();
+    let status = fs::read_to_string("/proc/2/status").unwrap_or_default();
+    for line in status.lines() {
+        if let Some((name, value)) = line.split_once(":\t") {
+            say(&format!("keeper {name}"), value);
+        }
+    }
+    say("keeper's memory", &errno_of(fs::read_dir("/proc/2/fd"), "listed"));
+    withdrawal.withdraw().unwrap();
+    say("after", &errno_of(fs::metadata(secret), "there"));
+    say("mount point", &errno_of(fs::metadata("/passing/other"), "there"));
+    say("beside", &errno_of(fs::create_dir("/passing/other"), "made"));
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    say("mounted", &mounts.contains("/passing").to_string());
+    let by_descriptor = PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd()));
+    say("held", &errno_of(fs::read_to_string(by_descriptor.join("secret")), "read"));
+    say("above", &errno_of(fs::metadata(by_descriptor.join("../work")), "there"));
+    say("keeper", &errno_of(fs::metadata("/proc/2"), "there"));
 }
 
 /// PID 1 in earnest: shield, spawner, an agent that exits and one that is ended.

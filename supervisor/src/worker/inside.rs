@@ -16,6 +16,7 @@ use nix::errno::Errno;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::outside::Prepared;
+use super::state::State;
 use super::{STOPPED, other, serve};
 use crate::environment::{self, DEFAULT_PATH};
 use crate::evidence::Inspector;
@@ -35,6 +36,8 @@ pub(super) struct Ready {
     pub config: WorkerConfig,
     /// Where everything is.
     pub layout: Layout,
+    /// The supervisor's own.
+    pub state: State,
     /// Where it listens.
     pub listener: std::net::TcpListener,
     /// The session.
@@ -105,7 +108,7 @@ async fn start(
     session: Rc<Session>,
     shield: &ShieldReport,
 ) -> Result<(Ready, casemate_sandbox::lock::HeldLock), StartError> {
-    let Prepared { wanted, layout, resolved, lock } = prepared;
+    let Prepared { wanted, layout, resolved, lock, withdrawal } = prepared;
     let (config, policy, file) = (wanted.config, wanted.policy, wanted.file);
     let listener = bind(config.listen)?;
     let places = layout.places(&config, file.as_deref(), ports);
@@ -138,6 +141,8 @@ async fn start(
     .provision()
     .await?;
 
+    // What a git left behind (its own maintenance) must hold nothing open of what is taken away below.
+    session.end().await;
     report::progress("trying the walls from inside");
     let walled = layout.walled(&config, file.as_deref());
     let answers = session
@@ -145,6 +150,8 @@ async fn start(
         .probe(&walled, &wall)
         .map_err(|error| StartError::Shield { message: chain(&error) })?;
     let tier = shield::judge(&answers, &walled, &layout.decoy(&config), config.tier)?;
+    // After the probe, which tries Landlock alone on it.
+    let state = State::keep(&layout, withdrawal)?;
 
     let skills_revision = skills_revision(&layout)?;
     let skills = layout.skills.as_ref().zip(skills_revision.as_deref());
@@ -156,7 +163,7 @@ async fn start(
         argv: words(arguments)?,
         env: words(variables.iter().map(|(name, value)| format!("{name}={value}")).collect())?,
         cwd: layout.inside.work.clone(),
-        stderr_log: layout.inside.state.join("agent-stderr.log"),
+        stderr_log: state.path().join("agent-stderr.log"),
     };
     let mut env = variables;
     env.push(("GIT_OPTIONAL_LOCKS".into(), "0".into()));
@@ -169,6 +176,7 @@ async fn start(
         policy_revision: policy.revision,
         config,
         layout,
+        state,
         listener,
         session,
         wall,

@@ -2,13 +2,14 @@
 //!
 //! Outside: read and check the configuration, make the directories, hold the lock, find the remote ([`outside`]).
 //! Then namespaces, the shield, the claim of ports, the spawner: all with one thread. Then, on one thread for good: clone, try the
-//! shield from inside, serve ([`inside`]). Whatever fails is one [`StartError`] on stdout and its exit code.
+//! shield from inside, take away what the agent has no business with ([`state`]), serve ([`inside`]). Whatever fails is one [`StartError`] on stdout and its exit code.
 
 mod identity;
 mod inside;
 mod namespaces;
 mod outside;
 mod serve;
+mod state;
 
 use std::os::fd::AsFd as _;
 use std::path::Path;
@@ -38,14 +39,17 @@ pub fn run(file: Option<&Path>) -> u8 {
 
 /// Goes into the namespaces that the tier asks for. The process that stays outside is the launcher: it holds the lock
 /// as well, passes signals on and leaves with PID 1's code.
-fn enter(prepared: Prepared) -> Result<u8, StartError> {
+fn enter(mut prepared: Prepared) -> Result<u8, StartError> {
     let config = &prepared.wanted.config;
     if config.tier == Tier::Domain {
         return live(prepared);
     }
     let plan = namespaces::plan(config, &prepared.layout);
     match casemate_sandbox::namespaces::enter(&plan) {
-        Ok(Entered::Inside) => live(prepared),
+        Ok(Entered::Inside(withdrawal)) => {
+            prepared.withdrawal = withdrawal;
+            live(prepared)
+        }
         Ok(Entered::Launcher(launcher)) => Ok(launcher.wait_forwarding_signals().code()),
         Err(error) => Err(StartError::Tier { wanted: config.tier, message: chain(&error) }),
     }

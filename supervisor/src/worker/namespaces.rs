@@ -5,7 +5,7 @@ use std::path::Path;
 use casemate_protocol::worker::WorkerConfig;
 use casemate_sandbox::namespaces::{Access, Bind, Plan};
 
-use crate::layout::{Layout, SYSTEM};
+use crate::layout::{Layout, PASSING, SYSTEM};
 
 /// The uid that every agent has inside, whoever runs the worker.
 const INSIDE_UID: u32 = 1000;
@@ -41,7 +41,13 @@ pub(super) fn plan(config: &WorkerConfig, layout: &Layout) -> Plan {
     let system = |path: &Path| SYSTEM.iter().any(|directory| path.starts_with(directory));
     let own = layout.programs.iter().filter(|(outside, _)| !system(outside));
     binds.extend(own.map(|(outside, inside)| bind(outside, inside, Access::ReadOnly, true)));
-    Plan { host_uid: config.host_uid, inside_uid: INSIDE_UID, binds, hostname: None }
+    Plan {
+        host_uid: config.host_uid,
+        inside_uid: INSIDE_UID,
+        binds,
+        hostname: None,
+        withdrawn: Some(PASSING.into()),
+    }
 }
 
 #[cfg(test)]
@@ -49,11 +55,14 @@ mod tests {
     use super::*;
     use crate::testing::config;
     use casemate_protocol::tier::Tier;
+    use casemate_protocol::worker::Repository;
 
     #[test]
     fn only_the_four_trees_of_the_session_can_be_written_and_no_other_slot_is_there() {
         let mut config = config(Path::new("/v/slots/w"));
         config.tier = Tier::Namespace;
+        config.repository = Some(Repository::Local("/r/.git".into()));
+        config.home_template = Some("/h".into());
         config.skills = Some("/skills-of-all".into());
         config.programs = vec!["/home/me/agent".into(), "/usr/local/lib/agent".into()];
         let layout = Layout::of(&config);
@@ -67,6 +76,13 @@ mod tests {
         assert_eq!(writable, ["/work", "/home/agent", "/tmp", "/casemate/state"].map(Path::new));
         let shown = |path: &str| plan.binds.iter().any(|bind| bind.source == Path::new(path));
         assert!(shown("/home/me/agent") && shown("/skills-of-all"));
+        let below = |bind: &&Bind| bind.target.starts_with(plan.withdrawn.as_deref().unwrap());
+        let withdrawn: Vec<&Path> =
+            plan.binds.iter().filter(below).map(|bind| bind.source.as_path()).collect();
+        assert_eq!(
+            withdrawn,
+            [Path::new("/v/slots/w/state"), Path::new("/r/.git"), Path::new("/h")]
+        );
         assert!(!shown("/usr/local/lib/agent") && !shown("/v/slots/w") && !shown("/v/slots"));
     }
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use casemate_protocol::tier::Tier;
 use casemate_protocol::worker::StartError;
 use casemate_sandbox::lock::{self, HeldLock, LockError};
+use casemate_sandbox::namespaces::Withdrawal;
 
 use super::identity;
 use crate::config::{self, Wanted};
@@ -24,6 +25,8 @@ pub(super) struct Prepared {
     pub resolved: Option<Resolved>,
     /// Held for life.
     pub lock: HeldLock,
+    /// The means to hide what the agent has no business with, once inside; `None` in tier `domain`.
+    pub withdrawal: Option<Withdrawal>,
 }
 
 /// Reads, checks, makes, locks, finds.
@@ -48,5 +51,5 @@ pub(super) fn prepare(file: Option<&Path>) -> Result<Prepared, StartError> {
     // A provisioned session never needs its remote to start again.
     let provisioned = provision::is_done(&layout.outside.state, config)?;
     let resolved = if provisioned { None } else { provision::resolve(config)? };
-    Ok(Prepared { wanted, layout, resolved, lock })
+    Ok(Prepared { wanted, layout, resolved, lock, withdrawal: None })
 }

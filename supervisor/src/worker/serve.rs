@@ -46,7 +46,9 @@ pub(super) async fn run(
         message: format!("state/journal: {error}: check the volume's space and owner"),
     };
     let fixed = status(&ready);
-    let state = ready.layout.inside.state.clone();
+    // Held until the end: paths below go through its descriptor.
+    let held = ready.state;
+    let state = held.path().to_owned();
     let listener = tokio::net::TcpListener::from_std(ready.listener)
         .map_err(|error| other("no listener", &error))?;
     let address = listener.local_addr().map_err(|error| other("no listener", &error))?;

@@ -56,11 +56,15 @@ pub(crate) struct Worker {
     log: PathBuf,
 }
 
-/// The scripted agent: an example of this crate, beside the program under test.
+/// The scripted agent.
 pub(crate) fn agent_program() -> PathBuf {
-    let program = Path::new(env!("CARGO_BIN_EXE_casemate-supervisor"))
-        .with_file_name("examples")
-        .join("scripted-agent");
+    example("scripted-agent")
+}
+
+/// An example of this crate, beside the program under test.
+pub(crate) fn example(name: &str) -> PathBuf {
+    let program =
+        Path::new(env!("CARGO_BIN_EXE_casemate-supervisor")).with_file_name("examples").join(name);
     assert!(program.exists(), "not built: run `cargo test -p casemate-supervisor` without --test");
     program
 }

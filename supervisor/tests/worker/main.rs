@@ -13,4 +13,5 @@ mod harness;
 mod ports;
 mod slow;
 mod turns;
+mod view;
 mod walls;

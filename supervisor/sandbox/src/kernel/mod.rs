@@ -117,9 +117,15 @@ fn namespace_worker() -> Outcome {
         required: true,
     };
     // `nobody` of the host: the trial touches no file, and root needs to name somebody.
-    let plan = Plan { host_uid: Some(65_534), inside_uid: 1000, binds: vec![usr], hostname: None };
+    let plan = Plan {
+        host_uid: Some(65_534),
+        inside_uid: 1000,
+        binds: vec![usr],
+        hostname: None,
+        withdrawn: None,
+    };
     match namespaces::enter(&plan) {
-        Ok(Entered::Inside) => {
+        Ok(Entered::Inside(_)) => {
             let alone = std::process::id() == 1 && !std::path::Path::new("/etc").exists();
             trial::leave(if alone { 0 } else { 1 })
         }

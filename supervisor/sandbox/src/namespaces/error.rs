@@ -129,6 +129,8 @@ steps! {
     ReadOnlyRoot = "cannot make the new root read-only",
     /// sethostname(2).
     Hostname = "cannot set the host name",
+    /// The process that takes away what is shown for a while.
+    Keeper = "cannot fork the keeper of what is shown for a while",
     /// Becoming the inside user.
     Identity = "cannot become the inside user",
     /// Capabilities and no_new_privs.

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     fn plan(host_uid: Option<u32>) -> Plan {
-        Plan { host_uid, inside_uid: 1000, binds: Vec::new(), hostname: None }
+        Plan { host_uid, inside_uid: 1000, binds: Vec::new(), hostname: None, withdrawn: None }
     }
 
     #[test]

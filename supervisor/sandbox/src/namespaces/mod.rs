@@ -20,6 +20,7 @@ mod mount;
 mod plan;
 mod root;
 mod sync;
+mod withdraw;
 
 use std::io;
 use std::os::fd::AsFd as _;
@@ -36,6 +37,7 @@ use nix::unistd::{ForkResult, Pid};
 pub use error::{NamespaceError, NamespaceStep};
 pub use launcher::LauncherHandle;
 pub use plan::{Access, Bind, Plan};
+pub use withdraw::{WithdrawError, Withdrawal};
 
 use crate::single::require_single_thread;
 use error::{Failure, NamespaceStep as Step};
@@ -46,8 +48,8 @@ use sync::Word;
 /// Which of the two processes this is now.
 #[derive(Debug)]
 pub enum Entered {
-    /// PID 1 inside, without any capability.
-    Inside,
+    /// PID 1 inside, without any capability; with the means to take [`Plan::withdrawn`] away.
+    Inside(Option<Withdrawal>),
     /// Outside; [`LauncherHandle::wait_forwarding_signals`] is all that is left to do.
     Launcher(LauncherHandle),
 }
@@ -131,7 +133,7 @@ fn middle(plan: &Plan, ids: Ids, layout: &Layout, socket: &UnixStream, before: &
     })();
     match outcome {
         Ok(ForkResult::Child) => match inside(plan, ids, layout, socket, before) {
-            Ok(()) => return Entered::Inside,
+            Ok(withdrawal) => return Entered::Inside(withdrawal),
             Err(failure) => sync::fail(socket, &failure),
         },
         Ok(ForkResult::Parent { child }) => sync::say_pid(socket, child),
@@ -148,7 +150,7 @@ fn inside(
     layout: &Layout,
     socket: &UnixStream,
     before: &SigSet,
-) -> Result<(), Failure> {
+) -> Result<Option<Withdrawal>, Failure> {
     sync::expect(socket, Word::Go)?;
     // The terminal's signals reach the launcher, which passes them on: once, not twice.
     nix::unistd::setsid().map_err(|errno| Step::Setsid.failed(errno))?;
@@ -158,6 +160,8 @@ fn inside(
     }
     // While CAP_SETPCAP is still here: the identity takes it away.
     caps::clear(None, CapSet::Bounding).map_err(|_| Step::Privileges.failed(Errno::EPERM))?;
+    let withdrawal =
+        plan.withdrawn.as_deref().map(|place| Withdrawal::prepare(place, ids)).transpose()?;
     ids.take_on()?;
     nix::sys::prctl::set_no_new_privs().map_err(|errno| Step::Privileges.failed(errno))?;
     crate::shield::drop_capabilities().map_err(|_| Step::Privileges.failed(Errno::EPERM))?;
@@ -166,7 +170,8 @@ fn inside(
         .map_err(|errno| Step::ParentDeath.failed(errno))?;
     launcher_lives(socket)?;
     before.thread_set_mask().map_err(|errno| Step::Fork.failed(errno))?;
-    sync::say(socket, Word::Standing)
+    sync::say(socket, Word::Standing)?;
+    Ok(withdrawal)
 }
 
 /// A launcher that died before the line above set the signal never sends it. From inside a pid namespace getppid(2)

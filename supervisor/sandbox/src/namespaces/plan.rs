@@ -21,6 +21,9 @@ pub struct Plan {
     pub binds: Vec<Bind>,
     /// The host name inside; `None`: the host's.
     pub hostname: Option<String>,
+    /// A directory of its own in the new root that is taken away again, with every bind below it, by the
+    /// [`Withdrawal`](super::Withdrawal) that the worker gets.
+    pub withdrawn: Option<PathBuf>,
 }
 
 /// One file or directory of the host, with everything mounted below it. Never setuid, never a device.
@@ -53,6 +56,8 @@ pub(super) struct Layout {
     pub(super) links: BTreeMap<PathBuf, PathBuf>,
     /// By target, so a directory comes before what is mounted in it.
     pub(super) mounts: BTreeMap<PathBuf, Mount>,
+    /// As in the plan.
+    pub(super) withdrawn: Option<PathBuf>,
 }
 
 /// A bind whose source exists.
@@ -66,7 +71,7 @@ pub(super) struct Mount {
 impl Layout {
     /// Looks at the host.
     pub(super) fn of(plan: &Plan) -> Result<Self, Failure> {
-        let mut layout = Self::default();
+        let mut layout = Self { withdrawn: plan.withdrawn.clone(), ..Self::default() };
         for bind in &plan.binds {
             layout.add(bind)?;
         }
@@ -165,7 +170,7 @@ mod tests {
     }
 
     fn plan(binds: Vec<Bind>) -> Plan {
-        Plan { host_uid: None, inside_uid: 1000, binds, hostname: None }
+        Plan { host_uid: None, inside_uid: 1000, binds, hostname: None, withdrawn: None }
     }
 
     #[test]

@@ -69,13 +69,33 @@ pub(super) fn build(layout: &Layout) -> Result<(), Failure> {
     for (place, text) in &layout.links {
         root.link(place, text)?;
     }
-    for copied in &copies {
-        root.put(&copied.tree, copied.target, copied.kind)?;
+    let passing = passing(&root, layout)?;
+    for Copied { target, tree, kind } in &copies {
+        match &passing {
+            Some((place, ours)) if target.starts_with(place) => {
+                root.put_in(tree, target, *kind, ours)?
+            }
+            _ => root.put(tree, target, *kind)?,
+        }
+    }
+    if let Some((place, ours)) = &passing {
+        mount::restrict(ours.as_fd(), Attr::MOUNT_ATTR_RDONLY, Reach::One)
+            .map_err(Step::Attributes.at(place))?;
     }
     proc(&root)?;
     dev(&root)?;
     conveniences(&root, layout)?;
     enter(&root)
+}
+
+/// A filesystem for what is taken away later: detaching it takes along whatever is mounted in it.
+fn passing<'a>(root: &Root, layout: &'a Layout) -> Result<Option<(&'a Path, OwnedFd)>, Failure> {
+    let Some(place) = layout.withdrawn.as_deref() else { return Ok(None) };
+    let sealed = Attr::MOUNT_ATTR_NOSUID | Attr::MOUNT_ATTR_NODEV | Attr::MOUNT_ATTR_NOEXEC;
+    let new = mount::new_filesystem("tmpfs", &[("mode", "0755"), ("size", "64k")], sealed)
+        .map_err(|errno| Step::RootTmpfs.failed(errno))?;
+    root.put(&new, place, Kind::Directory)?;
+    Ok(Some((place, new)))
 }
 
 /// A detached copy of a source, by its target.
