@@ -75,9 +75,8 @@ pub(crate) fn make(intent: &Intent, home: &Home, tier: Tier) -> Result<(Plan, Te
         .map(|text| repository::resolve(text, home.path()))
         .transpose()
         .map_err(|error| error.into_api())?;
-    let user_home = std::env::var_os("HOME").map(PathBuf::from);
-    let user_home = user_home.map(|path| path.canonicalize().unwrap_or(path));
-    let limits = Limits { casemate: home.path(), home: user_home.as_deref() };
+    let homes = programs::homes();
+    let limits = Limits { casemate: home.path(), homes: &homes };
     let argv0 = intent.agent.first().map_or("", String::as_str);
     let found = programs::find(argv0, &intent.env, limits).map_err(|error| error.into_api())?;
     let program = found.program.into_os_string().into_string().map_err(|path| {
@@ -154,7 +153,7 @@ fn grantable(path: &Path, limits: Limits<'_>) -> Result<(), ApiError> {
         .map_err(|_| refuse(ErrorKind::NotFound, format!("{shown} does not exist")))?;
     if !programs::allowed(&resolved, limits) || resolved.starts_with(limits.casemate) {
         let message = format!(
-            "{shown} cannot be granted: it is or holds the root, HOME or casemate's home, or lies in the last; \
+            "{shown} cannot be granted: it is or holds the root, a home or casemate's home, or lies in the last; \
              name a narrower directory"
         );
         return Err(refuse(ErrorKind::Invalid, message));

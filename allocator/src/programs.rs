@@ -1,8 +1,10 @@
 //! Finds the agent's program and what of the file system it needs besides the system directories.
 //!
-//! What is granted is readable by the agent, so each rule is as narrow as installations allow: a whole `node_modules`
-//! tree, an interpreter's prefix, else the program's own directory; never `/`, never a directory that holds the user's
-//! HOME, never anything of casemate's home.
+//! What is granted is readable by the agent, so nothing is granted for lying beside it: a lone executable alone; of an
+//! npm installation its `node_modules`; of a virtual environment its `bin` and `lib`; an interpreter itself with its own
+//! library. Where such a directory may hold what belongs to others ([`is_shared`]), the file alone. Everything else is
+//! named by a person: `--program`, or `programs` of the profile, which is refused only what would grant `/`, a home or
+//! casemate's home.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -51,8 +53,24 @@ pub(crate) struct Found {
 pub(crate) struct Limits<'a> {
     /// casemate's home, resolved.
     pub casemate: &'a Path,
-    /// The user's HOME.
-    pub home: Option<&'a Path>,
+    /// Homes of the user, resolved: HOME's word and the user database's, which need not agree.
+    pub homes: &'a [PathBuf],
+}
+
+/// The homes of the user who runs this, resolved. HOME may be unset, or be somebody else's (sudo).
+pub(crate) fn homes() -> Vec<PathBuf> {
+    let named = std::env::var_os("HOME").map(PathBuf::from);
+    let known = nix::unistd::User::from_uid(nix::unistd::geteuid()).ok().flatten();
+    let mut homes: Vec<PathBuf> = named
+        .into_iter()
+        .chain(known.map(|user| user.dir))
+        .filter(|path| path.is_absolute())
+        .map(|path| path.canonicalize().unwrap_or(path))
+        // A service user's home may be `/`, which is never granted anyway.
+        .filter(|path| path.parent().is_some())
+        .collect();
+    homes.dedup();
+    homes
 }
 
 /// Finds `argv0` along the PATH of `env`, or of this process.
@@ -141,13 +159,20 @@ fn grant_program(
     if is_system(program) {
         return Ok(());
     }
-    let directory = program.parent().unwrap_or(program);
     let modules = program
         .ancestors()
         .filter(|ancestor| ancestor.file_name().is_some_and(|name| name == "node_modules"))
         .last();
-    let wanted = modules.or_else(|| environment(directory)).unwrap_or(directory);
-    add(wanted, program, limits, grants)
+    if let Some(modules) = modules {
+        add_directory(modules, limits, grants);
+    } else if let Some(prefix) = program.parent().and_then(environment) {
+        for part in ["bin", "lib", "lib64"] {
+            add_directory(&prefix.join(part), limits, grants);
+        }
+        // How Python knows that it is one.
+        grants.insert(prefix.join("pyvenv.cfg"));
+    }
+    add_file(program, limits, grants)
 }
 
 fn grant_interpreter(
@@ -160,145 +185,104 @@ fn grant_interpreter(
         if is_system(place) {
             continue;
         }
-        let directory = place.parent().unwrap_or(place);
-        // Interpreters read their library beside `bin`: `PREFIX/lib/node_modules`, `PREFIX/lib/python3`.
-        let prefix = directory
-            .file_name()
-            .filter(|name| *name == "bin")
-            .and_then(|_| directory.parent())
-            .filter(|prefix| prefix.join("lib").is_dir() && allowed(prefix, limits));
-        add(prefix.unwrap_or(directory), place, limits, grants)?;
+        if let Some(prefix) = prefix(place) {
+            for part in library(place, &prefix.join("lib")) {
+                if part.is_dir() {
+                    add_directory(&part, limits, grants);
+                } else {
+                    add_file(&part, limits, grants)?;
+                }
+            }
+        }
+        add_file(place, limits, grants)?;
     }
     Ok(())
+}
+
+/// The installation whose `bin` holds the program.
+fn prefix(program: &Path) -> Option<&Path> {
+    let bin = program.parent().filter(|directory| directory.ends_with("bin"))?;
+    bin.parent()
+}
+
+/// What an interpreter reads of its own in `PREFIX/lib`; nothing of others that share the prefix (`~/.local`).
+fn library(interpreter: &Path, lib: &Path) -> Vec<PathBuf> {
+    let name = interpreter.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let own: &[&str] = if name.starts_with("python") {
+        &["python3", "libpython3"]
+    } else if matches!(name, "node" | "nodejs") {
+        &["node_modules", "node"]
+    } else {
+        &[]
+    };
+    let entries = lib.read_dir().into_iter().flatten().flatten();
+    let found = entries.filter(|entry| {
+        let name = entry.file_name();
+        // Versions follow Python's names: `python3.12`, `libpython3.12.so.1.0`.
+        let python = name.to_str().is_some_and(|name| own.iter().any(|own| name.starts_with(own)));
+        if own.contains(&"node") { own.iter().any(|own| name == *own) } else { python }
+    });
+    found.map(|entry| entry.path()).collect()
 }
 
 /// The Python virtual environment whose `bin` this is.
 fn environment(directory: &Path) -> Option<&Path> {
-    let prefix = directory.parent()?;
+    let prefix = directory.parent().filter(|_| directory.ends_with("bin"))?;
     prefix.join("pyvenv.cfg").is_file().then_some(prefix)
 }
 
-/// Neither `/` nor a directory that is or holds HOME or casemate's home.
+/// Neither `/` nor a directory that is or holds a home or casemate's home: a person may name it.
 pub(crate) fn allowed(directory: &Path, limits: Limits<'_>) -> bool {
-    let home = limits.home.is_some_and(|home| home.starts_with(directory));
+    let home = limits.homes.iter().any(|home| home.starts_with(directory)) || is_home(directory);
     directory.parent().is_some() && !home && !limits.casemate.starts_with(directory)
 }
 
-fn add(
-    directory: &Path,
+/// A home by its place, or the directory of all homes.
+fn is_home(directory: &Path) -> bool {
+    let homes = Path::new("/home");
+    directory == homes || directory.parent() == Some(homes) || directory == Path::new("/root")
+}
+
+/// Whether a directory may hold what belongs to somebody else than the agent, so that only a person may grant it:
+/// where everybody writes, and what lies directly in a home (`~/.local`, `~/.ssh`, `~/Downloads`), but for npm's own.
+fn is_shared(directory: &Path, limits: Limits<'_>) -> bool {
+    let of_a_home = directory
+        .parent()
+        .is_some_and(|parent| is_home(parent) || limits.homes.iter().any(|home| home == parent));
+    let npm = directory.ends_with("node_modules");
+    let everybody = [Path::new("/tmp"), Path::new("/var/tmp"), Path::new("/dev/shm")];
+    (of_a_home && !npm) || everybody.contains(&directory) || is_world_writable(directory)
+}
+
+fn is_world_writable(directory: &Path) -> bool {
+    directory.metadata().is_ok_and(|meta| meta.permissions().mode() & 0o002 != 0)
+}
+
+/// Grants a directory by itself, if nobody has to be asked. A link stands for what it leads to, so both are looked at.
+fn add_directory(directory: &Path, limits: Limits<'_>, grants: &mut BTreeSet<PathBuf>) {
+    let Ok(real) = directory.canonicalize() else { return };
+    let fits = |place: &Path| {
+        !place.starts_with(limits.casemate) && allowed(place, limits) && !is_shared(place, limits)
+    };
+    let known = grants.iter().any(|granted| directory.starts_with(granted));
+    if !known && fits(directory) && fits(&real) {
+        grants.insert(directory.to_owned());
+    }
+}
+
+fn add_file(
     file: &Path,
     limits: Limits<'_>,
     grants: &mut BTreeSet<PathBuf>,
 ) -> Result<(), ProgramError> {
-    if file.starts_with(limits.casemate) || directory.starts_with(limits.casemate) {
+    if file.starts_with(limits.casemate) {
         return Err(ProgramError::Inside(file.to_owned()));
     }
-    // Too much with it: the file alone.
-    let grant = if allowed(directory, limits) { directory } else { file };
-    grants.insert(grant.to_owned());
+    if !grants.iter().any(|granted| file.starts_with(granted)) {
+        grants.insert(file.to_owned());
+    }
     Ok(())
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    struct World {
-        _dir: tempfile::TempDir,
-        root: PathBuf,
-    }
-
-    impl World {
-        fn new() -> Self {
-            let dir = tempfile::tempdir_in("/var/tmp").unwrap();
-            let root = dir.path().canonicalize().unwrap();
-            Self { _dir: dir, root }
-        }
-
-        fn program(&self, path: &str, text: &str) -> PathBuf {
-            let path = self.root.join(path);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(&path, text).unwrap();
-            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-            path
-        }
-
-        fn find(&self, argv0: &str, path: &str) -> Result<Found, ProgramError> {
-            let env = BTreeMap::from([("PATH".to_owned(), path.to_owned())]);
-            let (casemate, home) = (self.root.join("casemate"), self.root.join("user"));
-            find(argv0, &env, Limits { casemate: &casemate, home: Some(&home) })
-        }
-
-        fn grants(&self, program: &Path) -> Vec<PathBuf> {
-            self.find(program.to_str().unwrap(), "/usr/bin").unwrap().grants
-        }
-    }
-
-    #[test]
-    fn system_programs_need_no_grant() {
-        let found = World::new().find("sh", "/usr/bin:/bin").unwrap();
-        assert!(found.program.is_absolute() && found.grants.is_empty(), "{found:?}");
-    }
-
-    #[test]
-    fn the_topmost_node_modules_is_granted_and_the_link_resolved() {
-        let world = World::new();
-        let real = world.program("t/node_modules/a/node_modules/b/bin/agent", "x");
-        std::fs::create_dir_all(world.root.join("user/bin")).unwrap();
-        std::os::unix::fs::symlink(&real, world.root.join("user/bin/agent")).unwrap();
-        let found = world.find("agent", world.root.join("user/bin").to_str().unwrap()).unwrap();
-        assert_eq!(found.program, real);
-        assert_eq!(found.grants, [world.root.join("t/node_modules")]);
-    }
-
-    #[test]
-    fn a_directory_that_holds_home_or_casemate_shrinks_to_the_file() {
-        let world = World::new();
-        for path in ["user/agent", "agent"] {
-            let agent = world.program(path, "x");
-            assert_eq!(world.grants(&agent), [agent]);
-        }
-        let agent = world.program("user/tools/agent", "x");
-        assert_eq!(world.grants(&agent), [world.root.join("user/tools")]);
-    }
-
-    #[test]
-    fn nothing_of_casemates_home_is_granted() {
-        let world = World::new();
-        let agent = world.program("casemate/slots/x/agent", "x");
-        let error = world.find(agent.to_str().unwrap(), "/usr/bin").unwrap_err();
-        assert!(matches!(error, ProgramError::Inside(_)));
-    }
-
-    #[test]
-    fn an_interpreter_brings_its_prefix() {
-        let world = World::new();
-        let node = world.program("user/nvm/v20/bin/node", "x");
-        std::fs::create_dir_all(world.root.join("user/nvm/v20/lib")).unwrap();
-        let agent = world.program("t/node_modules/b/agent", "#!/usr/bin/env -S node --flag\n");
-        let found =
-            world.find(agent.to_str().unwrap(), node.parent().unwrap().to_str().unwrap()).unwrap();
-        assert_eq!(
-            found.grants,
-            [world.root.join("t/node_modules"), world.root.join("user/nvm/v20")]
-        );
-    }
-
-    #[test]
-    fn a_virtual_environment_is_granted_whole() {
-        let world = World::new();
-        let agent = world.program("user/venv/bin/agent", "#!/usr/bin/python3\n");
-        std::fs::write(world.root.join("user/venv/pyvenv.cfg"), "").unwrap();
-        assert_eq!(world.grants(&agent), [world.root.join("user/venv")]);
-    }
-
-    #[test]
-    fn what_is_not_found_says_where_it_looked() {
-        let world = World::new();
-        let error = world.find("no-such-agent", "/usr/bin:relative:/bin").unwrap_err();
-        let text = error.to_string();
-        assert!(text.contains("/usr/bin/no-such-agent, /bin/no-such-agent"), "{text}");
-        assert!(matches!(world.find("./agent", "/bin"), Err(ProgramError::Relative(_))));
-        assert!(matches!(world.find("", "/bin"), Err(ProgramError::Empty)));
-    }
-}
+mod tests;

@@ -82,6 +82,11 @@ impl Allocator {
         };
         let worker = Client::with(attached.address, &attached.token)?;
         let status = worker.status().await.map_err(Failure::from)?;
+        tracing::info!(
+            session = %attached.session.id,
+            "besides the system's programs, the agent may read and run {}",
+            granted(&attached.session.programs)
+        );
         let attachment = Attachment {
             session: attached.session.id,
             created: attached.created,
@@ -145,6 +150,12 @@ impl Allocator {
         let answer = self.call(async |client: &Client| client.resume(session).await).await?;
         answer.map_err(|error| unknown(session, error))
     }
+}
+
+/// Paths as people read them, on one line whatever their names hold.
+fn granted(programs: &[std::path::PathBuf]) -> String {
+    let words: Vec<_> = programs.iter().map(|path| format!("{path:?}")).collect();
+    if words.is_empty() { "nothing".into() } else { words.join(", ") }
 }
 
 /// The key of a conversation on this machine; without a name, one that nobody else has.

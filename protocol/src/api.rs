@@ -73,7 +73,7 @@ pub struct Intent {
     /// Further TCP ports that the session may connect to (a model server on loopback, say), besides the profile's.
     #[serde(default)]
     pub connect: Vec<u16>,
-    /// Absolute directories of programs outside the system's (the agent's own installation), besides the profile's.
+    /// Absolute paths of programs, files or directories, outside the system's (the agent's own installation), besides the profile's.
     #[serde(default)]
     pub programs: Vec<PathBuf>,
     /// Absolute path of the read-only skills; `None`: the profile's.
@@ -122,6 +122,10 @@ pub struct SessionView {
     pub next: Option<NextAction>,
     /// Seconds since the Unix epoch.
     pub created: u64,
+    /// What of the machine besides the system's directories the agent may read and run: its own program, found by
+    /// itself, and what the intent and the profile name. Empty in the answers to stop and close.
+    #[serde(default)]
+    pub programs: Vec<PathBuf>,
 }
 
 /// Where a session stands.

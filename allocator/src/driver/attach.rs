@@ -121,7 +121,7 @@ impl Driver {
                 Look::Serves => {
                     let record = &stored.record;
                     Ok(Some(Attached {
-                        session: self.view(record),
+                        session: self.whole_view(&stored),
                         created,
                         address: Self::serving(record)?.address,
                         token: self.token(record, Audience::Attach),

@@ -42,7 +42,7 @@ impl Driver {
         let End { reason, discard, force } = body;
         let ending = Ending { reason, close, discard, force, evidence: None };
         let record = self.end_with(&id, ending, None).await?;
-        Ok(self.view(&record))
+        Ok(self.view(&record, &[]))
     }
 
     /// Stops a worker that is of no use any more.

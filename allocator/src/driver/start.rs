@@ -73,6 +73,8 @@ impl Driver {
             return Err(error);
         }
         let config = stored.plan.config(record, &self.home, self.secret.public());
+        let granted = &stored.plan.programs;
+        tracing::info!(session = %record.id, ?granted, "the agent may read and run");
         let progress = |what: &str| tracing::info!(session = %record.id, what, "starting");
         let cut = async {
             if cancelled.wait_for(|cut| *cut).await.is_err() {

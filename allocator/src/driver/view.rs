@@ -1,5 +1,6 @@
 //! What callers see of a record. Looking never wakes anything.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use casemate_allocator_core::record::Record;
@@ -9,10 +10,11 @@ use casemate_protocol::ids::SessionId;
 
 use super::Driver;
 use crate::refusal::{IntoApi as _, refuse};
+use crate::store::Stored;
 
 impl Driver {
     /// The record as callers see it: names of handed variables, not their values.
-    pub(super) fn view(&self, record: &Record) -> SessionView {
+    pub(super) fn view(&self, record: &Record, programs: &[PathBuf]) -> SessionView {
         let seen = self.living(record).and_then(|live| live.seen);
         let worker = record.worker.as_ref().and_then(|worker| {
             let serving = worker.serving.as_ref()?;
@@ -40,19 +42,25 @@ impl Driver {
             last_end: record.last_end.clone(),
             next: tick::next(record, seen.as_ref()),
             created: record.created,
+            programs: programs.to_vec(),
         }
+    }
+
+    /// With what is granted of programs.
+    pub(super) fn whole_view(&self, stored: &Stored) -> SessionView {
+        self.view(&stored.record, &stored.plan.programs)
     }
 
     /// `GET /v1/sessions`.
     pub(crate) fn list(self: &Arc<Self>) -> Result<SessionList, ApiError> {
         let all = self.store.sessions().map_err(|error| error.into_api())?;
-        Ok(SessionList { sessions: all.iter().map(|stored| self.view(&stored.record)).collect() })
+        Ok(SessionList { sessions: all.iter().map(|stored| self.whole_view(stored)).collect() })
     }
 
     /// `GET /v1/sessions/{id}`.
     pub(crate) fn show(self: &Arc<Self>, id: &SessionId) -> Result<SessionView, ApiError> {
         match self.store.session(id).map_err(|error| error.into_api())? {
-            Some(stored) => Ok(self.view(&stored.record)),
+            Some(stored) => Ok(self.whole_view(&stored)),
             None => Err(refuse(ErrorKind::NotFound, format!("no session {id}"))),
         }
     }

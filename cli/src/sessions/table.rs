@@ -44,6 +44,9 @@ pub(super) fn one(view: &SessionView, now: u64) -> String {
         row("worker", format!("process {}, tier {}", worker.pid, worker.tier));
         row("worktree", worker.worktree.display().to_string());
     }
+    for path in &view.programs {
+        row("may run", printable(&path.display().to_string()));
+    }
     if let Some(last) = &view.last_end {
         row(
             "last end",
