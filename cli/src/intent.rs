@@ -24,8 +24,8 @@ pub(crate) struct IntentArgs {
     /// Let the agent connect to this TCP port (a model server on loopback, say)
     #[arg(long, value_name = "PORT")]
     connect: Vec<u16>,
-    /// Let the agent read and run what is below this directory (its own installation)
-    #[arg(long, value_name = "DIR")]
+    /// Let the agent read and run this file, or what is below this directory (its own installation)
+    #[arg(long, value_name = "PATH")]
     program: Vec<PathBuf>,
     /// Copy this directory into each new HOME
     #[arg(long, value_name = "DIR")]
@@ -56,7 +56,7 @@ impl IntentArgs {
             programs: self
                 .program
                 .iter()
-                .map(|path| directory("--program", path))
+                .map(|path| existing("--program", path))
                 .collect::<Result<_, _>>()?,
             skills: self.skills.map(|path| directory("--skills", &path)).transpose()?,
             home_template: self
@@ -77,10 +77,14 @@ fn repository(text: String) -> Result<String, Failure> {
     })
 }
 
-fn directory(option: &str, path: &Path) -> Result<PathBuf, Failure> {
-    let resolved = path.canonicalize().map_err(|error| {
+fn existing(option: &str, path: &Path) -> Result<PathBuf, Failure> {
+    path.canonicalize().map_err(|error| {
         Failure::because(exit::NO_INPUT, format!("{option} {}", path.display()), &error)
-    })?;
+    })
+}
+
+fn directory(option: &str, path: &Path) -> Result<PathBuf, Failure> {
+    let resolved = existing(option, path)?;
     if resolved.is_dir() {
         Ok(resolved)
     } else {

@@ -284,3 +284,18 @@ fn a_throw_away_session_says_by_its_exit_code_what_was_wrong() {
     assert_eq!(code(house.run(&["--no-such-option"])), 64);
     assert_eq!(house.left_over(), Vec::<String>::new());
 }
+
+#[test]
+fn an_agent_gets_its_own_program_and_nothing_that_lies_beside_it() {
+    let house = House::new();
+    let (agent, login) = house.agent_among_others();
+    let mut host = house.acp_of(&agent);
+    let session = host.open();
+    let words = ends_well(&mut host, &session, &format!("!sh cat {login}; echo tried"));
+    assert!(words.contains("tried") && !words.contains("another login"), "{words}");
+    // Where the agent sees its own directory, it lies alone in it.
+    let around = ends_well(&mut host, &session, "!sh ls -a $(dirname $(readlink /proc/$PPID/exe))");
+    assert!(!around.contains("auth.json"), "{around}");
+    let view = house.json(&["sessions", "show", &session, "--json"]);
+    assert_eq!(view["programs"], json!([agent]), "{view}");
+}

@@ -99,6 +99,22 @@ impl House {
         Host::start(self.home(), &all, &[&agent])
     }
 
+    /// A copy of the scripted agent among other people's things, of which one is a login.
+    pub(crate) fn agent_among_others(&self) -> (String, String) {
+        let directory = self.directory.path().join("Downloads");
+        fs::create_dir_all(&directory).unwrap();
+        let (agent, login) = (directory.join("agent"), directory.join("auth.json"));
+        fs::copy(Self::agent().1, &agent).unwrap();
+        fs::write(&login, "another login").unwrap();
+        (agent.display().to_string(), login.display().to_string())
+    }
+
+    /// A host of any agent in this repository, for which nothing is granted by hand.
+    pub(crate) fn acp_of(&self, agent: &str) -> Host {
+        let repository = self.repository().display().to_string();
+        Host::start(self.home(), &["--repo", &repository, "-v"], &[agent])
+    }
+
     fn run_command(&self, options: &[&str], agent: &[&str]) -> Command {
         let mut command = Command::new(CASEMATE);
         command
