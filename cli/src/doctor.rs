@@ -111,7 +111,8 @@ fn meaning(tier: Option<Tier>) -> &'static str {
     match tier {
         None => "no session can be isolated here",
         Some(Tier::Domain) => {
-            "other sessions' files cannot be opened; the metadata of a known path leaks"
+            "other sessions' files cannot be opened; metadata of known paths leaks (SECURITY.md); no unix sockets before \
+             Linux 7.1"
         }
         Some(Tier::Namespace) => "other sessions' files and processes do not exist",
         Some(Tier::Pod) => "a Pod for each session",

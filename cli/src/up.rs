@@ -83,14 +83,21 @@ async fn serve(args: &Args, place: &Place) -> Result<u8, Failure> {
     Ok(exit::OK)
 }
 
+/// What tier `domain` does not do.
+const DOMAIN: &str = "Agents can see and chmod paths of yours that they know, see command lines, and make no unix sockets \
+                      before Linux 7.1: SECURITY.md, \"What tier domain leaks\"";
+
 /// The line for people: where, and which isolation.
 fn greeting(running: &Running, asked: Option<Tier>) -> String {
     let address = running.endpoint().address;
     match (running.tier(), asked) {
         (Tier::Domain, None) => format!(
-            "casemate: serving on {address}, tier domain: user namespaces are not to be had here, so sessions can see \
-             that each other's known paths exist; see casemate doctor"
+            "casemate: serving on {address}, tier domain: user namespaces are not to be had here. {DOMAIN}; see casemate \
+             doctor"
         ),
+        (Tier::Domain, Some(_)) => {
+            format!("casemate: serving on {address}, tier domain. {DOMAIN}")
+        }
         (tier, _) => format!("casemate: serving on {address}, tier {tier}"),
     }
 }

@@ -148,6 +148,16 @@ mod tests {
     }
 
     #[test]
+    fn no_built_in_policy_opens_every_path() {
+        for (name, text) in casemate_protocol::policy::BUILT_IN {
+            let sockets = Policy::parse(text).unwrap().sockets;
+            for abi in 6..12 {
+                assert!(!note(&sockets, Tier::Domain, abi).contains("open to any path"), "{name}");
+            }
+        }
+    }
+
+    #[test]
     fn a_policy_that_opens_every_path_is_reported() {
         let mut rules = Policy::parse(DEVELOPER).unwrap().sockets;
         rules.allow.iter_mut().for_each(|rule| (rule.tier, rule.landlock_abi) = (Tier::Domain, 0));

@@ -15,6 +15,7 @@ mod calls;
 mod cell;
 mod explained;
 mod files;
+mod leaks;
 mod network;
 mod processes;
 mod tools;
