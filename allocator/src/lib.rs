@@ -47,6 +47,9 @@ pub struct Config {
     pub tier: Option<Tier>,
     /// The longest time that a starting worker may be silent. A clone reports progress.
     pub patience: Duration,
+    /// The workers end when this process does, however it ends: for throw-away homes. The thread that drives the runtime
+    /// must be the one that lives longest (prctl(2), PR_SET_PDEATHSIG).
+    pub owned: bool,
 }
 
 impl Config {
@@ -59,6 +62,7 @@ impl Config {
             supervisor,
             tier: None,
             patience: Duration::from_secs(120),
+            owned: false,
         }
     }
 }
@@ -189,9 +193,11 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
         supervisor: config.supervisor,
         tier,
         patience: config.patience,
+        owned: config.owned,
     });
     driver.recover_all().await.map_err(StartError::Recover)?;
-    let endpoint = Endpoint { address, token: bearer_token(), pid: std::process::id() };
+    let endpoint =
+        Endpoint { address, token: bearer_token(), pid: std::process::id(), tier: Some(tier) };
     let guard = http::Guard::new(&endpoint.token, address);
     let server = tokio::spawn(http::serve(listener, std::sync::Arc::clone(&driver), guard));
     let clockwork = tokio::spawn(std::sync::Arc::clone(&driver).clockwork());

@@ -210,6 +210,7 @@ impl Plan {
         record: &Record,
         home: &Home,
         verify_key: PublicKey,
+        owner: Option<u32>,
     ) -> WorkerConfig {
         let mut env = std::collections::BTreeMap::new();
         for name in &self.pass {
@@ -239,6 +240,7 @@ impl Plan {
             permission_ttl: self.permission_ttl,
             grace: self.grace,
             host_uid: self.uid(record),
+            owner,
         }
     }
 }

@@ -93,6 +93,7 @@ impl Allocator {
             same_intent: attached.session.intent == *intent,
             acp_session: status.acp_session,
             evidence: status.evidence,
+            tier: status.tier,
         };
         Ok((attachment, socket))
     }

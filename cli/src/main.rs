@@ -17,9 +17,12 @@ mod runtime;
 mod sessions;
 mod socket;
 mod start;
+mod stop;
 mod supervisor;
+mod throw_away;
 mod up;
 
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -81,7 +84,8 @@ fn main() -> ExitCode {
     match dispatch(cli) {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
-            eprintln!("casemate: {failure}");
+            // Nothing is to be done where not even that can be said.
+            let _ = writeln!(std::io::stderr(), "casemate: {failure}");
             ExitCode::from(failure.code())
         }
     }

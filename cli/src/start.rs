@@ -12,8 +12,7 @@ use std::time::Duration;
 
 use casemate_protocol::api::Endpoint;
 use casemate_protocol::codes::exit;
-use nix::errno::Errno;
-use nix::sys::signal::kill;
+use casemate_protocol::tier::Tier;
 use nix::unistd::Pid;
 use tokio::time::{Instant, sleep};
 
@@ -54,22 +53,23 @@ pub(crate) async fn find(place: &Place) -> Result<Option<Client>, Failure> {
     Ok(serving(place).await?.map(|(client, _)| client))
 }
 
+/// The tier that the allocator of this place gives new sessions, where it says so.
+pub(crate) async fn tier(place: &Place) -> Result<Option<Tier>, Failure> {
+    Ok(serving(place).await?.and_then(|(_, endpoint)| endpoint.tier))
+}
+
 /// The process id of the allocator that serves this place.
 pub(crate) async fn pid(place: &Place) -> Result<Option<Pid>, Failure> {
     let Some((_, endpoint)) = serving(place).await? else { return Ok(None) };
     Ok(i32::try_from(endpoint.pid).ok().map(Pid::from_raw))
 }
 
-/// Waits until the allocator has unpublished itself and its process is gone.
+/// Waits until the allocator has ended its workers and let go of the place.
 pub(crate) async fn wait_for_end(place: &Place, pid: Pid) -> Result<(), Failure> {
     let until = Instant::now() + PATIENCE;
     while Instant::now() < until {
-        let gone = kill(pid, None) == Err(Errno::ESRCH);
-        if gone
-            || serving(place)
-                .await?
-                .is_some_and(|(_, other)| i64::from(other.pid) != i64::from(pid.as_raw()))
-        {
+        // Not the process: whoever started it may not have taken its end yet.
+        if !u32::try_from(pid.as_raw()).is_ok_and(|pid| is_alive(place, pid).unwrap_or(true)) {
             return Ok(());
         }
         sleep(POLL).await;
@@ -131,6 +131,8 @@ pub(crate) async fn ensure(place: &Place, options: &[String]) -> Result<Client, 
     let mut child = spawn(place, &log, options)?;
     while Instant::now() < until {
         if let Some(client) = find(place).await? {
+            // Its end is taken for as long as this process lives, so that it leaves no zombie.
+            std::thread::spawn(move || child.wait());
             return Ok(client);
         }
         if let Ok(Some(status)) = child.try_wait() {

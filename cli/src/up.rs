@@ -5,7 +5,7 @@
 
 use std::net::SocketAddr;
 
-use casemate_allocator::{Config, Running, Shutdown};
+use casemate_allocator::{Config, Shutdown};
 use casemate_protocol::codes::exit;
 use casemate_protocol::tier::Tier;
 use tokio::signal::unix::{SignalKind, signal};
@@ -66,15 +66,21 @@ async fn serve(args: &Args, place: &Place) -> Result<u8, Failure> {
         |error: std::io::Error| Failure::because(exit::SOFTWARE, "cannot wait for signals", &error);
     let mut interrupt = signal(SignalKind::interrupt()).map_err(unheard)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(unheard)?;
+    // A terminal's signal reaches our helpers as well: it is looked for before their end is.
     let config = Config {
         listen: args.listen,
         tier: args.tier,
         ..Config::new(place.home().to_owned(), supervisor::program()?)
     };
-    let running = casemate_allocator::start(config)
-        .await
-        .map_err(|error| Failure::because(error.exit_code(), "casemate up", &error))?;
-    eprintln!("{}", greeting(&running, args.tier));
+    let running = tokio::select! {
+        biased;
+        _ = interrupt.recv() => return Ok(128 + 2),
+        _ = terminate.recv() => return Ok(128 + 15),
+        started = casemate_allocator::start(config) => started
+            .map_err(|error| Failure::because(error.exit_code(), "cannot serve", &error))?,
+    };
+    let address = running.endpoint().address;
+    eprintln!("casemate: serving on {address}, {}", tier_words(running.tier()));
     let mode = tokio::select! {
         _ = interrupt.recv() => Shutdown::StopAll,
         _ = terminate.recv() => Shutdown::LeaveWorkers,
@@ -83,22 +89,14 @@ async fn serve(args: &Args, place: &Place) -> Result<u8, Failure> {
     Ok(exit::OK)
 }
 
-/// What tier `domain` does not do.
-const DOMAIN: &str = "Agents can see and chmod paths of yours that they know, see command lines, and make no unix sockets \
-                      before Linux 7.1: SECURITY.md, \"What tier domain leaks\"";
-
-/// The line for people: where, and which isolation.
-fn greeting(running: &Running, asked: Option<Tier>) -> String {
-    let address = running.endpoint().address;
-    match (running.tier(), asked) {
-        (Tier::Domain, None) => format!(
-            "casemate: serving on {address}, tier domain: user namespaces are not to be had here. {DOMAIN}; see casemate \
-             doctor"
-        ),
-        (Tier::Domain, Some(_)) => {
-            format!("casemate: serving on {address}, tier domain. {DOMAIN}")
-        }
-        (tier, _) => format!("casemate: serving on {address}, tier {tier}"),
+/// A tier for people, and what the weaker one does not do.
+pub(crate) fn tier_words(tier: Tier) -> String {
+    match tier {
+        Tier::Domain => "tier domain. Agents can see and chmod paths of yours that they know, see command lines, and make \
+                         no unix sockets before Linux 7.1: SECURITY.md, \"What tier domain leaks\"; `casemate doctor` says \
+                         what a better tier needs"
+            .to_owned(),
+        tier => format!("tier {tier}"),
     }
 }
 
@@ -108,7 +106,8 @@ async fn detach(args: &Args, place: &Place) -> Result<u8, Failure> {
         options.extend(["--tier".to_owned(), tier.to_string()]);
     }
     start::ensure(place, &options).await?;
-    eprintln!("casemate: serving in the background; log: {}", place.log().display());
+    let tier = start::tier(place).await?.map_or_else(String::new, tier_words);
+    eprintln!("casemate: serving in the background, {tier}; log: {}", place.log().display());
     Ok(exit::OK)
 }
 

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
 /// Demos load the machine; one at a time.
@@ -151,6 +152,15 @@ fn is_root() -> bool {
 
 #[test]
 fn ctrl_c_in_the_middle_leaves_nothing() {
+    interrupted(Signal::SIGINT, 130);
+}
+
+#[test]
+fn the_end_of_its_terminal_leaves_nothing() {
+    interrupted(Signal::SIGHUP, 129);
+}
+
+fn interrupted(signal: Signal, code: i32) {
     let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let mut child =
         demo(None, "namespace").stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
@@ -160,9 +170,9 @@ fn ctrl_c_in_the_middle_leaves_nothing() {
         assert_ne!(stderr.read_line(&mut said).unwrap(), 0, "it ended early:\n{said}");
     }
     let pid = nix::unistd::Pid::from_raw(i32::try_from(child.id()).unwrap());
-    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).unwrap();
+    nix::sys::signal::kill(pid, signal).unwrap();
     // Whoever holds the pipe open has not ended.
     while stderr.read_line(&mut said).unwrap() != 0 {}
-    assert_eq!(child.wait().unwrap().code(), Some(130), "{said}");
+    assert_eq!(child.wait().unwrap().code(), Some(code), "{said}");
     assert_nothing_left(&base(&said));
 }

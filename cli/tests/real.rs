@@ -273,6 +273,101 @@ fn a_program_that_is_no_agent_ends_the_run_and_is_told_to_the_host() {
     assert!(host.end().success());
 }
 
+/// Numbers and starts (proc_pid_stat(5)) of a process's descendants.
+#[allow(clippy::unwrap_used, reason = "a process table that cannot be read fails the test")]
+fn descendants(root: u32) -> Vec<(u32, String)> {
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else { continue };
+        let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
+        let pid: u32 = stat.split(' ').next().unwrap().parse().unwrap();
+        all.push((pid, fields[1].parse::<u32>().unwrap(), fields[19].to_owned()));
+    }
+    let mut known = vec![root];
+    let mut found = Vec::new();
+    while let Some(parent) = known.pop() {
+        for (pid, _, started) in all.iter().filter(|(_, of, _)| *of == parent) {
+            known.push(*pid);
+            found.push((*pid, started.clone()));
+        }
+    }
+    found
+}
+
+#[test]
+fn what_a_killed_run_leaves_ends_by_itself_and_is_swept_by_the_next() {
+    let house = House::new();
+    let mut run = house.start_run(&["--prompt", "!sh setsid sleep 600 & echo begun; sleep 600"]);
+    house::wait_for_line(&mut run, "begun");
+    let processes = descendants(run.id());
+    assert!(processes.len() >= 4, "{processes:?}");
+    run.kill().unwrap();
+    run.wait().unwrap();
+    let lives = |(pid, started): &(u32, String)| {
+        std::fs::read_to_string(format!("/proc/{pid}/stat"))
+            .is_ok_and(|stat| stat.contains(started.as_str()) && !stat.contains(") Z "))
+    };
+    let since = Instant::now();
+    while processes.iter().any(lives) {
+        assert!(since.elapsed() < Duration::from_secs(10), "workers outlive their owner");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(house.left_over().len(), 1, "its directory: {:?}", house.left_over());
+    assert!(house.run(&["--prompt", "hi"]).status.success());
+    assert_eq!(house.left_over(), Vec::<String>::new());
+}
+
+#[test]
+fn an_interrupt_before_anything_runs_is_an_interrupt() {
+    for (signal, code) in [(Signal::SIGINT, 130), (Signal::SIGHUP, 129)] {
+        let house = House::new();
+        let mut run = house.start_run(&["--prompt", "hi"]);
+        // The signals are heard before the directory is made.
+        while house.left_over().iter().all(|left| !left.contains("casemate-run-")) {
+            assert!(run.try_wait().unwrap().is_none());
+        }
+        kill(Pid::from_raw(i32::try_from(run.id()).unwrap()), signal).unwrap();
+        assert_eq!(run.wait().unwrap().code(), Some(code));
+        assert_eq!(house.left_over(), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn an_allocator_is_stopped_while_the_bridge_that_started_it_lives() {
+    let house = House::new();
+    let mut host = house.acp(&[]);
+    host.open();
+    let pid = house.allocators()[0];
+    let started = Instant::now();
+    let stop = house.command(&["up", "--stop"]);
+    assert!(stop.status.success(), "{stop:?}");
+    assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
+    while std::path::Path::new(&format!("/proc/{pid}")).exists() {
+        assert!(started.elapsed() < Duration::from_secs(30), "a zombie is left");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_weaker_tier_is_said_where_people_see_it() {
+    let house = House::new();
+    let up = house.command(&["up", "--detach", "--tier", "domain"]);
+    let told = String::from_utf8_lossy(&up.stderr).into_owned();
+    assert!(told.contains("What tier domain leaks"), "{told}");
+    let mut host = house.acp(&[]);
+    let session = host.open();
+    let mut turn = || {
+        let prompt = json!([{"type": "text", "text": "hi"}]);
+        let id = host.ask("session/prompt", json!({"sessionId": session, "prompt": prompt}));
+        Value::from(host.until(id)).to_string()
+    };
+    let first = turn();
+    assert!(first.contains("this session is in tier domain"), "{first}");
+    assert!(!turn().contains("tier domain"), "said once");
+    host.hang_up();
+    assert!(host.end().success());
+}
+
 #[test]
 fn a_throw_away_session_says_by_its_exit_code_what_was_wrong() {
     let house = House::new();

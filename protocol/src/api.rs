@@ -34,6 +34,9 @@ pub struct Endpoint {
     pub token: String,
     /// Its process id, for `casemate doctor` and people.
     pub pid: u32,
+    /// The tier of new sessions, for people.
+    #[serde(default)]
+    pub tier: Option<Tier>,
 }
 
 /// The answer to `GET /healthz`, which needs no token.

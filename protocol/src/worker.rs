@@ -60,6 +60,10 @@ pub struct WorkerConfig {
     /// Whom the worker runs as where the caller is root: the one user that the namespaces of tier `namespace` know, the user
     /// that a worker of tier `domain` becomes. `None`: the caller's own uid, which must not be root's.
     pub host_uid: Option<u32>,
+    /// The process that starts the worker and at whose end, however it comes, the worker is to end at once; `None`: the
+    /// worker outlives it.
+    #[serde(default)]
+    pub owner: Option<u32>,
 }
 
 /// A logical repository seed.

@@ -32,5 +32,6 @@ pub(crate) fn config(volume: &Path) -> WorkerConfig {
         permission_ttl: 60,
         grace: 2,
         host_uid: None,
+        owner: None,
     }
 }

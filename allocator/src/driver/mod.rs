@@ -46,6 +46,7 @@ pub(crate) struct Parts {
     pub(crate) supervisor: PathBuf,
     pub(crate) tier: Tier,
     pub(crate) patience: Duration,
+    pub(crate) owned: bool,
 }
 
 /// The allocator.
@@ -57,6 +58,7 @@ pub(crate) struct Driver {
     supervisor: PathBuf,
     tier: Tier,
     patience: Duration,
+    owned: bool,
     live: Mutex<HashMap<SessionId, Live>>,
     flights: Mutex<HashMap<SessionId, Flight>>,
     /// One deletion at a time: two of the same directory would trip over each other.
@@ -102,7 +104,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Driver {
     pub(crate) fn new(parts: Parts) -> Arc<Self> {
-        let Parts { home, store, secret, supervisor, tier, patience } = parts;
+        let Parts { home, store, secret, supervisor, tier, patience, owned } = parts;
         Arc::new(Self {
             home,
             store: Arc::new(store),
@@ -110,6 +112,7 @@ impl Driver {
             supervisor,
             tier,
             patience,
+            owned,
             live: Mutex::default(),
             flights: Mutex::default(),
             deleting: tokio::sync::Mutex::default(),

@@ -72,7 +72,8 @@ impl Driver {
             launched.discard().await;
             return Err(error);
         }
-        let config = stored.plan.config(record, &self.home, self.secret.public());
+        let owner = self.owned.then(std::process::id);
+        let config = stored.plan.config(record, &self.home, self.secret.public(), owner);
         let granted = &stored.plan.programs;
         tracing::info!(session = %record.id, ?granted, "the agent may read and run");
         let progress = |what: &str| tracing::info!(session = %record.id, what, "starting");

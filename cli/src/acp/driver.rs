@@ -178,6 +178,7 @@ impl Driver {
             Action::Stop(session) => self.stop(session),
             Action::Discard(session) => self.discard(session),
             Action::Log(text) => tracing::debug!("{text}"),
+            Action::Warn(text) => eprintln!("casemate: {text}"),
         }
     }
 

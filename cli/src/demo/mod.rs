@@ -16,13 +16,12 @@ mod steps;
 mod table;
 
 use std::collections::HashSet;
-use std::io::IsTerminal as _;
+use std::io::{IsTerminal as _, Write as _};
 
 use casemate_allocator::{Config, Running, Shutdown};
 use casemate_protocol::codes::exit;
 use casemate_protocol::tier::Tier;
 use serde_json::json;
-use tokio::signal::unix::{SignalKind, signal};
 
 use self::facts::Facts;
 use self::host::Host;
@@ -31,6 +30,7 @@ use self::setup::House;
 use self::steps::{Side, World};
 use crate::client::Client;
 use crate::failure::Failure;
+use crate::stop::Stop;
 use crate::{runtime, supervisor, up};
 
 /// Options of `casemate demo`.
@@ -61,11 +61,15 @@ async fn demo(args: Args) -> Result<u8, Failure> {
     say(&format!("working below {}", house.base().display()));
     let mut config = Config::new(house.home(), supervisor::program()?);
     config.tier = args.tier;
-    let running = casemate_allocator::start(config).await.map_err(|error| {
-        Failure::because(error.exit_code(), "cannot start the allocator", &error)
-    })?;
+    config.owned = !args.keep;
+    let running = match stop.or(casemate_allocator::start(config)).await {
+        Ok(started) => started.map_err(|error| {
+            Failure::because(error.exit_code(), "cannot start the allocator", &error)
+        })?,
+        Err(signal) => return Ok(128 + signal),
+    };
     let tier = running.tier();
-    say(&format!("tier {tier}"));
+    say(&up::tier_words(tier));
 
     let mut lines = Lines::new(tier);
     let mut family = HashSet::new();
@@ -140,35 +144,6 @@ async fn take_down(house: House, running: Running, keep: bool) -> Result<(), Fai
 
 /// Progress: on stderr, so that stdout is the result and nothing else.
 fn say(what: &str) {
-    eprintln!("demo: {what}");
-}
-
-/// Ctrl-C and TERM.
-struct Stop {
-    interrupt: tokio::signal::unix::Signal,
-    terminate: tokio::signal::unix::Signal,
-}
-
-// === impl Stop ===
-
-impl Stop {
-    fn listen() -> Result<Self, Failure> {
-        let listen = |kind| {
-            signal(kind).map_err(|error| {
-                Failure::because(exit::SOFTWARE, "cannot listen for signals", &error)
-            })
-        };
-        Ok(Self {
-            interrupt: listen(SignalKind::interrupt())?,
-            terminate: listen(SignalKind::terminate())?,
-        })
-    }
-
-    /// The number of the signal that came.
-    async fn asked(&mut self) -> u8 {
-        tokio::select! {
-            _ = self.interrupt.recv() => 2,
-            _ = self.terminate.recv() => 15,
-        }
-    }
+    // A terminal that is gone must not keep the house from being taken down.
+    let _ = writeln!(std::io::stderr(), "demo: {what}");
 }

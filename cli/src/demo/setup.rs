@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use tempfile::TempDir;
+use crate::throw_away::ThrowAway;
 
 /// Why it could not be built.
 #[derive(Debug, thiserror::Error)]
@@ -25,7 +25,7 @@ pub(crate) enum SetupError {
 /// Where everything of one demo lies.
 #[derive(Debug)]
 pub(crate) struct House {
-    base: Option<TempDir>,
+    base: ThrowAway,
     path: PathBuf,
     /// This program, as a host starts it.
     pub(crate) casemate: PathBuf,
@@ -42,13 +42,13 @@ impl House {
             .into_iter()
             .find(|path| writable(path))
             .map_or_else(std::env::temp_dir, Path::to_path_buf);
-        let base = tempfile::Builder::new().prefix("casemate-demo-").tempdir_in(&parent);
+        let base = ThrowAway::make(&parent, "casemate-demo-");
         let base = base.map_err(|error| SetupError::Io(parent, error))?;
         let path = base.path().to_path_buf();
         let casemate = std::env::current_exe()
             .map_err(|error| SetupError::Io(PathBuf::from("/proc/self/exe"), error))?;
         let program = path.join("bin/casemate");
-        let house = Self { base: Some(base), path, casemate, program };
+        let house = Self { base, path, casemate, program };
         for folder in ["home", "bin", "repository", "skills/greeting", "outside"] {
             make_folder(&house.path.join(folder))?;
         }
@@ -88,11 +88,8 @@ impl House {
     }
 
     /// Leaves it where it is.
-    pub(crate) fn keep(mut self) -> PathBuf {
-        if let Some(base) = self.base.take() {
-            let _ = base.keep();
-        }
-        self.path.clone()
+    pub(crate) fn keep(self) -> PathBuf {
+        self.base.keep()
     }
 
     fn sample_repository(&self) -> Result<(), SetupError> {

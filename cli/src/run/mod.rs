@@ -8,9 +8,7 @@ mod patch;
 mod permission;
 mod screen;
 
-use std::fs::Permissions;
 use std::io::IsTerminal as _;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use casemate_allocator::{Config, Running, Shutdown};
@@ -18,7 +16,6 @@ use casemate_protocol::acp::bridge::Want;
 use casemate_protocol::api::Intent;
 use casemate_protocol::codes::exit;
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines, Stdin};
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::attach::{Allocator, AttachError};
 use crate::client::Client;
@@ -29,7 +26,9 @@ use crate::run::conversation::Conversation;
 use crate::run::patch::Patch;
 use crate::run::permission::Permission;
 use crate::run::screen::Screen;
-use crate::{runtime, supervisor};
+use crate::stop::Stop;
+use crate::throw_away::ThrowAway;
+use crate::{runtime, supervisor, up};
 
 /// Options of `casemate run`.
 #[derive(Debug, clap::Args)]
@@ -77,33 +76,24 @@ struct Job {
 }
 
 async fn throw_away(job: Job) -> Result<u8, Failure> {
-    let unheard =
-        |error: std::io::Error| Failure::because(exit::SOFTWARE, "cannot wait for signals", &error);
     // From here on a signal ends the job and not the process, so that what was made is removed.
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(unheard)?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(unheard)?;
-    let mut hangup = signal(SignalKind::hangup()).map_err(unheard)?;
-    // Whatever the umask. Root's slots have users of their own, who have to get through it.
-    let mode = if nix::unistd::geteuid().is_root() { 0o711 } else { 0o700 };
-    let directory = tempfile::Builder::new()
-        .prefix("casemate-run-")
-        .permissions(Permissions::from_mode(mode))
-        .tempdir()
-        .map_err(|error| {
-            Failure::because(exit::CANNOT_CREATE, "cannot make a directory for the session", &error)
-        })?;
+    let mut stop = Stop::listen()?;
+    let directory = ThrowAway::make(&std::env::temp_dir(), "casemate-run-").map_err(|error| {
+        Failure::because(exit::CANNOT_CREATE, "cannot make a directory for the session", &error)
+    })?;
     // Inside, so that the allocator makes it with the mode that it wants.
     let home = directory.path().join("home");
     let place = Place::at(home.clone());
-    let config = Config::new(home, supervisor::program()?);
-    let running = casemate_allocator::start(config)
-        .await
-        .map_err(|error| Failure::because(error.exit_code(), "cannot start", &error))?;
-    let outcome = tokio::select! {
-        outcome = work(job, &running, place) => outcome,
-        _ = interrupt.recv() => Ok(128 + 2),
-        _ = terminate.recv() => Ok(128 + 15),
-        _ = hangup.recv() => Ok(128 + 1),
+    let config = Config { owned: true, ..Config::new(home, supervisor::program()?) };
+    let running = match stop.or(casemate_allocator::start(config)).await {
+        Ok(started) => {
+            started.map_err(|error| Failure::because(error.exit_code(), "cannot start", &error))?
+        }
+        Err(signal) => return Ok(128 + signal),
+    };
+    let outcome = match stop.or(work(job, &running, place)).await {
+        Ok(outcome) => outcome,
+        Err(signal) => Ok(128 + signal),
     };
     let removed = running.shutdown(Shutdown::StopAllAndDelete).await.map_err(Failure::from);
     let deleted = directory.close().map_err(|error| {
@@ -119,7 +109,7 @@ async fn throw_away(job: Job) -> Result<u8, Failure> {
 async fn work(mut job: Job, running: &Running, place: Place) -> Result<u8, Failure> {
     let client = Client::new(running.endpoint())?;
     let allocator = Allocator::private(place, client);
-    job.screen.say(&format!("tier {}", running.tier()));
+    job.screen.say(&up::tier_words(running.tier()));
     let (attachment, socket) = allocator
         .attach(&Want::Key(None), None, &job.intent)
         .await

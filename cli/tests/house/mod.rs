@@ -143,6 +143,11 @@ impl House {
         command.stdout(Stdio::piped()).spawn().unwrap()
     }
 
+    /// A command of this house.
+    pub(crate) fn command(&self, args: &[&str]) -> Output {
+        Command::new(CASEMATE).arg("--home").arg(self.home()).args(args).output().unwrap()
+    }
+
     /// What a command says in JSON.
     pub(crate) fn json(&self, args: &[&str]) -> Value {
         let output =

@@ -8,6 +8,7 @@ mod identity;
 mod inside;
 mod namespaces;
 mod outside;
+mod owner;
 mod serve;
 mod state;
 
@@ -41,6 +42,7 @@ pub fn run(file: Option<&Path>) -> u8 {
 /// as well, passes signals on and leaves with PID 1's code.
 fn enter(mut prepared: Prepared) -> Result<u8, StartError> {
     let config = &prepared.wanted.config;
+    owner::follow(config.owner)?;
     if config.tier == Tier::Domain {
         return live(prepared);
     }
@@ -64,6 +66,7 @@ fn failed(error: &StartError) -> u8 {
 fn live(prepared: Prepared) -> Result<u8, StartError> {
     if prepared.wanted.config.tier == Tier::Domain {
         identity::assume(prepared.wanted.config.host_uid)?;
+        owner::follow(prepared.wanted.config.owner)?;
     }
     let shield = casemate_sandbox::shield::harden()
         .map_err(|error| StartError::Shield { message: chain(&error) })?;

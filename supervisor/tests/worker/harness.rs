@@ -102,6 +102,7 @@ impl Slot {
             permission_ttl: 30,
             grace: 2,
             host_uid: (geteuid().is_root() && who == Who::Own).then_some(USER),
+            owner: None,
         };
         Self { root, config, secret, who }
     }

@@ -8,7 +8,12 @@ use crate::acp::bridge::{
 use crate::acp::frame::Frame;
 use crate::codes::{Delivery, close, rpc};
 use crate::ids::SessionId;
+use crate::tier::Tier;
 use crate::worker::Evidence;
+
+/// What people must know who believe that sessions do not see each other at all.
+const WEAK: &str = "this session is in tier domain: agents can see and chmod paths of this user that they know, and see \
+                    command lines; `casemate doctor` says what a better tier needs";
 
 impl Bridge {
     pub(super) fn new_link(&mut self) -> Link {
@@ -47,6 +52,12 @@ impl Bridge {
         }
         if !attachment.created && session.key.is_some() && !session.used {
             session.notices.extend(attachment.evidence.as_ref().and_then(unfinished_work));
+        }
+        if attachment.tier == Tier::Domain && !std::mem::replace(&mut session.weak_said, true) {
+            session.notices.push(WEAK.into());
+            if !std::mem::replace(&mut self.weak_said, true) {
+                out.push(Action::Warn(WEAK.into()));
+            }
         }
         if self.ended {
             session.state = State::Detached;

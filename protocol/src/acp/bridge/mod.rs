@@ -28,6 +28,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use crate::api::Intent;
 use crate::ids::SessionId;
+use crate::tier::Tier;
 use crate::worker::Evidence;
 
 use session::Session;
@@ -70,6 +71,8 @@ pub struct Attachment {
     pub acp_session: Option<String>,
     /// What its worktree holds, as far as known.
     pub evidence: Option<Evidence>,
+    /// How it is isolated, as measured.
+    pub tier: Tier,
 }
 
 /// Why something was not done.
@@ -134,8 +137,10 @@ pub enum Action {
     Stop(SessionId),
     /// Close a session that was made and never used.
     Discard(SessionId),
-    /// Something for stderr.
+    /// Something for the log.
     Log(String),
+    /// Something that people must see, on stderr.
+    Warn(String),
 }
 
 /// The role.
@@ -157,6 +162,8 @@ pub struct Bridge {
     closing: Vec<(SessionId, String)>,
     /// The session whose load failed last: the next `session/new` stays in it.
     unloaded: Option<u64>,
+    /// A weaker tier was told on stderr.
+    weak_said: bool,
     ended: bool,
     next_session: u64,
     next_link: u64,
@@ -194,6 +201,7 @@ impl Bridge {
             asked: BTreeMap::new(),
             closing: Vec::new(),
             unloaded: None,
+            weak_said: false,
             ended: false,
             next_session: 0,
             next_link: 0,

@@ -81,6 +81,8 @@ pub(super) struct Session {
     pub(super) sent: HashMap<String, Sent>,
     /// What the user must learn in the next turn.
     pub(super) notices: Vec<String>,
+    /// Its weaker tier was told.
+    pub(super) weak_said: bool,
     /// Lines about a conversation whose `session/new` is not answered yet.
     pub(super) held: Vec<Vec<u8>>,
     /// The tool call that shows the re-attachment.
@@ -118,6 +120,7 @@ impl Session {
             waiting: VecDeque::new(),
             sent: HashMap::new(),
             notices: Vec::new(),
+            weak_said: false,
             held: Vec::new(),
             waking: None,
             created: false,

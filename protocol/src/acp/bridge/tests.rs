@@ -108,6 +108,7 @@ impl Stage {
             same_intent: true,
             acp_session: acp.map(Into::into),
             evidence: None,
+            tier: crate::tier::Tier::Namespace,
         };
         self.happens(Event::Attached(link, attachment));
         let sent = self.sent(link);
@@ -165,6 +166,7 @@ fn an_unknown_agent_is_asked_and_its_session_is_the_first_one() {
         same_intent: true,
         acp_session: None,
         evidence: None,
+        tier: crate::tier::Tier::Namespace,
     };
     stage.happens(Event::Attached(link, attachment));
     let sent = stage.sent(link);
@@ -209,6 +211,7 @@ fn an_agent_that_can_only_resume_is_resumed_where_a_load_fails() {
         same_intent: false,
         acp_session: Some("agent-1".into()),
         evidence: None,
+        tier: crate::tier::Tier::Namespace,
     };
     stage.happens(Event::Attached(link, attachment));
     let capabilities = json!({"sessionCapabilities":{"resume":{}}});
@@ -275,6 +278,7 @@ fn an_attempt_that_is_open_when_the_host_hangs_up_leaves_nothing_behind() {
         same_intent: true,
         acp_session: None,
         evidence: None,
+        tier: crate::tier::Tier::Namespace,
     };
     stage.happens(Event::Attached(link, attachment));
     assert_eq!(stage.said, [Action::Detach(link), Action::Discard(session)]);
@@ -723,6 +727,7 @@ fn an_agent_that_changed_fails_the_new_session_and_is_remembered() {
         same_intent: true,
         acp_session: None,
         evidence: None,
+        tier: crate::tier::Tier::Namespace,
     };
     stage.happens(Event::Attached(link, attachment));
     stage.answers(link, "casemate", json!({"protocolVersion":1,"agentCapabilities":{}}));
