@@ -1,0 +1,196 @@
+//! What is a difference between two policies and what is not; no rule that is built in is idle.
+
+use super::*;
+use crate::policy::{Access, BUILT_IN, DEVELOPER, STRICT};
+
+const FRAME: &str = "version = 1\nname = \"t\"\n[landlock]\nabi = 6\nreason = \"r\"\n\
+                     [sockets]\nerrno = \"EACCES\"\nreason = \"r\"\n";
+
+fn policy(rules: &str) -> Policy {
+    Policy::parse(&format!("{FRAME}{rules}")).unwrap()
+}
+
+fn texts(found: &[Difference]) -> Vec<&str> {
+    found.iter().map(|one| one.text.as_str()).collect()
+}
+
+fn call(names: &str, errno: &str, when: &str) -> String {
+    format!(
+        "[[syscall]]\nnames = [{names}]\nerrno = \"{errno}\"\nwhen = [{when}]\nreason = \"r\"\n"
+    )
+}
+
+#[test]
+fn a_policy_is_no_different_from_itself_in_other_words() {
+    let one = Policy::parse(DEVELOPER).unwrap();
+    assert!(Diff::between(&one, &one).is_empty());
+    let bits =
+        |value: &str| format!("{{ arg = 0, bits = 64, op = \"any-bits\", value = {value} }}");
+    let one = policy(&call("\"clone\", \"unshare\"", "EPERM", &bits("0x30")));
+    let other = [
+        call("\"unshare\"", "EPERM", &bits("0x30")),
+        call("\"clone\"", "EPERM", &bits("0x10")),
+        call("\"clone\"", "EPERM", &bits("0x20")),
+    ];
+    assert!(Diff::between(&one, &policy(&other.concat())).is_empty());
+    let path =
+        |path: &str| format!("[[path]]\npath = \"{path}\"\naccess = [\"read\"]\nreason = \"r\"\n");
+    let narrower = format!("{}{}", path("/usr"), path("/usr/lib"));
+    assert!(Diff::between(&policy(&path("/usr")), &policy(&narrower)).is_empty());
+}
+
+#[test]
+fn every_kind_of_rule_is_compared_both_ways() {
+    let kinds = [
+        (
+            "path",
+            "[[path]]\npath = \"/x\"\naccess = [\"write\", \"read\"]\nreason = \"r\"\n",
+            "read, write /x",
+        ),
+        ("tcp", "[[tcp]]\nconnect = [80]\nreason = \"r\"\n", "connect 80"),
+        ("tcp", "[[tcp]]\nbind = [\"{ports}\"]\nreason = \"r\"\n", "bind {ports}"),
+        (
+            "socket",
+            "[[socket]]\nfamily = \"inet\"\ntypes = [\"dgram\"]\nprotocols = [17]\ncalls = [\"socket\"]\nreason = \"r\"\n",
+            "socket inet dgram, protocol 17",
+        ),
+        ("environment", "[[environment]]\npass = [\"A\"]\nreason = \"r\"\n", "A, passed on"),
+    ];
+    for (kind, rule, text) in kinds {
+        let diff = Diff::between(&policy(""), &policy(rule));
+        let line = Some(FRAME.lines().count() + 1);
+        assert_eq!(diff.only_b, [Difference { kind, text: text.to_owned(), line }]);
+        assert!(diff.only_a.is_empty() && diff.otherwise.is_empty());
+        let turned = Diff::between(&policy(rule), &policy(""));
+        assert_eq!((turned.only_a, turned.only_b), (diff.only_b, Vec::new()));
+    }
+    // Rules that take away.
+    let kinds = [
+        (
+            "scope",
+            "[[scope]]\nkind = \"signal\"\nreason = \"r\"\n".to_owned(),
+            "signals to processes outside the session",
+        ),
+        (
+            "rlimit",
+            "[[rlimit]]\nresource = \"core\"\nsoft = 0\nhard = 0\nreason = \"r\"\n".to_owned(),
+            "core no limit",
+        ),
+        ("syscall", call("\"bpf\"", "EPERM", ""), "bpf, which A refuses in line 9"),
+    ];
+    for (kind, rule, text) in kinds {
+        let diff = Diff::between(&policy(&rule), &policy(""));
+        assert_eq!(diff.only_b, [Difference { kind, text: text.to_owned(), line: None }]);
+        assert!(diff.only_a.is_empty());
+    }
+}
+
+#[test]
+fn a_narrower_test_of_an_argument_is_found() {
+    let test =
+        |bits, op, value| format!("{{ arg = 1, bits = {bits}, op = \"{op}\", value = {value} }}");
+    let cases = [
+        (test(64, "any-bits", 3), test(64, "any-bits", 1)),
+        (test(32, "equal", 5), test(64, "equal", 5)),
+        (test(32, "less", 9), test(32, "less", 8)),
+        (test(32, "not-equal", 0), test(32, "equal", 1)),
+    ];
+    for (wide, narrow) in cases {
+        let (a, b) = (
+            policy(&call("\"ioctl\"", "EPERM", &wide)),
+            policy(&call("\"ioctl\"", "EPERM", &narrow)),
+        );
+        let diff = Diff::between(&a, &b);
+        assert_eq!((diff.only_a.len(), diff.only_b.len()), (0, 1), "{wide} {narrow} {diff:?}");
+    }
+    let (a, b) = (policy(&call("\"bpf\"", "EPERM", "")), policy(&call("\"bpf\"", "ENOSYS", "")));
+    assert_eq!(texts(&Diff::between(&a, &b).otherwise), ["bpf gets EPERM in A, ENOSYS in B"]);
+}
+
+#[test]
+fn strict_is_narrower_than_developer_in_everything() {
+    let (strict, developer) = (Policy::parse(STRICT).unwrap(), Policy::parse(DEVELOPER).unwrap());
+    let diff = Diff::between(&developer, &strict);
+    assert_eq!(diff.only_b, []);
+    assert_eq!(diff.otherwise, []);
+    let lost = texts(&diff.only_a);
+    for one in [
+        "execute {work}",
+        "connect 443",
+        "a worker of tier domain",
+        "read /etc",
+        "RES_OPTIONS, \"use-vc\"",
+    ] {
+        assert!(lost.contains(&one), "{one} not in {lost:#?}");
+    }
+    let calls = |name: &str| lost.iter().any(|text| text.starts_with(name));
+    assert!(calls("memfd_create, which B refuses") && calls("syslog, which B"), "{lost:#?}");
+}
+
+/// Every rule of a policy, taken out alone.
+fn without_each(policy: &Policy) -> Vec<(usize, Policy)> {
+    let mut all = Vec::new();
+    let mut add = |line: usize, change: &dyn Fn(&mut Policy)| {
+        let mut without = policy.clone();
+        change(&mut without);
+        all.push((line, without));
+    };
+    for (index, rule) in policy.paths.iter().enumerate() {
+        add(rule.line, &|policy| drop(policy.paths.remove(index)));
+    }
+    for (index, rule) in policy.tcp.iter().enumerate() {
+        add(rule.line, &|policy| drop(policy.tcp.remove(index)));
+    }
+    for (index, rule) in policy.scopes.iter().enumerate() {
+        add(rule.line, &|policy| drop(policy.scopes.remove(index)));
+    }
+    for (index, rule) in policy.sockets.allow.iter().enumerate() {
+        add(rule.line, &|policy| drop(policy.sockets.allow.remove(index)));
+    }
+    for (index, rule) in policy.syscalls.iter().enumerate() {
+        add(rule.line, &|policy| drop(policy.syscalls.remove(index)));
+    }
+    for (index, rule) in policy.environment.iter().enumerate() {
+        add(rule.line, &|policy| drop(policy.environment.remove(index)));
+    }
+    for (index, rule) in policy.rlimits.iter().enumerate() {
+        add(rule.line, &|policy| drop(policy.rlimits.remove(index)));
+    }
+    all
+}
+
+fn idle(policy: &Policy) -> Vec<usize> {
+    let without = without_each(policy).into_iter();
+    without.filter(|(_, one)| Diff::between(policy, one).is_empty()).map(|(line, _)| line).collect()
+}
+
+#[test]
+fn no_rule_of_a_built_in_policy_is_idle() {
+    for (name, text) in BUILT_IN {
+        let policy = Policy::parse(text).unwrap();
+        assert_eq!(without_each(&policy).len(), policy.rule_count());
+        assert_eq!(idle(&policy), Vec::<usize>::new(), "{name}");
+    }
+    // That idle ones would be seen.
+    let rules = [
+        "[[path]]\npath = \"/usr/lib\"\naccess = [\"read\"]\nreason = \"r\"\n",
+        "[[syscall]]\nnames = [\"setns\"]\nerrno = \"EPERM\"\nreason = \"r\"\n",
+        "[[tcp]]\nconnect = [443]\nreason = \"r\"\n",
+    ];
+    for rule in rules {
+        let policy = Policy::parse(&format!("{DEVELOPER}\n{rule}")).unwrap();
+        assert!(!idle(&policy).is_empty(), "{rule}");
+    }
+}
+
+#[test]
+fn rights_of_a_weaker_tier_are_more() {
+    let rule = "[[path]]\npath = \"/dev/shm\"\naccess = [\"read\"]\nreason = \"r\"\n";
+    let later = format!("{rule}tier = \"namespace\"\n");
+    let (a, b) = (policy(&later), policy(rule));
+    let diff = Diff::between(&a, &b);
+    assert_eq!((texts(&diff.only_a), texts(&diff.only_b)), (vec![], vec!["read /dev/shm"]));
+    assert_eq!(diff.only_b[0].kind, "path");
+    let access = Access::ALL.map(|access| access.to_string());
+    assert_eq!(access, ["read", "execute", "write", "device"]);
+}
