@@ -19,7 +19,6 @@ use super::cell::{Site, call, confined, errno, free};
 
 /// execveat(2): only asks whether the file could be run (Linux 6.14).
 const AT_EXECVE_CHECK: u64 = 0x10000;
-const AT_EMPTY_PATH: u64 = 0x1000;
 
 /// What stands for a right at a path: `Some(errno)` where it is refused, `None` where it is not to be tried there.
 fn attempt(path: &Path, access: Access) -> Option<i32> {
@@ -261,13 +260,13 @@ fn strict_runs_nothing_that_the_agent_wrote() {
     let site = Site::new();
     let program = site.path("work/program").display().to_string();
     let run = || std::process::Command::new(&program).status().map(|status| status.success());
+    // By the descriptor's path, which needs no AT_EMPTY_PATH: the refusal has to be memfd_create's.
     let in_memory = |flags: u64| {
         let name = c"program";
         let fd = call(libc::SYS_memfd_create, [name.as_ptr() as u64, flags, 0, 0, 0, 0])?;
-        let empty = c"";
-        let arguments =
-            [fd as u64, empty.as_ptr() as u64, 0, 0, AT_EMPTY_PATH | AT_EXECVE_CHECK, 0];
-        let run = call(libc::SYS_execveat, arguments);
+        let path = CString::new(format!("/proc/thread-self/fd/{fd}")).unwrap();
+        let at = [libc::AT_FDCWD as u64, path.as_ptr() as u64];
+        let run = call(libc::SYS_execveat, [at[0], at[1], 0, 0, AT_EXECVE_CHECK, 0]);
         call(libc::SYS_close, [fd as u64, 0, 0, 0, 0, 0])?;
         run
     };
