@@ -394,3 +394,37 @@ fn an_agent_gets_its_own_program_and_nothing_that_lies_beside_it() {
     let view = house.json(&["sessions", "show", &session, "--json"]);
     assert_eq!(view["programs"], json!([agent]), "{view}");
 }
+
+#[test]
+fn work_is_taken_home_as_a_patch_and_nothing_planted_runs() {
+    let house = House::new();
+    let mut host = house.acp(&[]);
+    let session = host.open();
+    let trap = house.file("trapped");
+    ends_well(
+        &mut host,
+        &session,
+        &format!("!sh git config core.fsmonitor 'touch {trap}; true'; echo work > new.txt"),
+    );
+    host.hang_up();
+    host.end();
+    // Asleep: the command wakes it.
+    house.json(&["sessions", "stop", &session, "--json"]);
+    let file = house.file("work.patch");
+    let run = |args: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_casemate"));
+        command.arg("--home").arg(house.home()).args(args).output().unwrap()
+    };
+    let output = run(&["sessions", "patch", &session, "--output", &file]);
+    assert!(output.status.success(), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("new.txt +1 -0"), "{output:?}");
+    house.applies(&file);
+    let piped = run(&["sessions", "patch", &session]);
+    assert_eq!(piped.stdout, std::fs::read(&file).unwrap());
+    assert!(!std::path::Path::new(&trap).exists());
+    let shown = run(&["sessions", "show", &session]);
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(shown.contains("run no git") && shown.contains("sessions patch"), "{shown}");
+    let unknown = run(&["sessions", "patch", "s-aaaaaaaaaaaaaaaaaaaaaaaaaa", "--output", &file]);
+    assert_eq!(unknown.status.code(), Some(66), "{unknown:?}");
+}

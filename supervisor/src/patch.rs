@@ -31,7 +31,9 @@ pub enum PatchError {
     #[error("the session has no git repository to compare with")]
     NoBase,
     /// It does not fit.
-    #[error("the work is more than {LONGEST} bytes; fetch its branch from the worktree instead")]
+    #[error(
+        "the work is more than {LONGEST} bytes; let the agent push its branch to a remote instead"
+    )]
     TooLong,
     /// Too many repositories in the worktree.
     #[error(

@@ -4,7 +4,7 @@
 //! after Ctrl-C. What the agent says goes to stdout, everything else to stderr.
 
 mod conversation;
-mod patch;
+pub(crate) mod patch;
 mod permission;
 mod screen;
 

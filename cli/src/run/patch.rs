@@ -12,7 +12,7 @@ use crate::run::screen::printable;
 
 /// A patch against the commit that the session began with, new files included.
 #[derive(Debug)]
-pub(super) struct Patch(Vec<u8>);
+pub(crate) struct Patch(Vec<u8>);
 
 /// How one file changed.
 #[derive(Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ struct Change {
 
 impl Patch {
     /// Asks the worker.
-    pub(super) async fn of(worker: &Client) -> Result<Self, Failure> {
+    pub(crate) async fn of(worker: &Client) -> Result<Self, Failure> {
         let (status, body) = worker.call(Method::GET, "/v1/patch", None).await?;
         if status == StatusCode::OK {
             return Ok(Self(body.to_vec()));
@@ -37,7 +37,7 @@ impl Patch {
     }
 
     /// In words, one line a file.
-    pub(super) fn summary(&self) -> String {
+    pub(crate) fn summary(&self) -> String {
         let changes = changes(&self.0);
         if changes.is_empty() {
             return "nothing changed in the worktree".into();
@@ -57,10 +57,15 @@ impl Patch {
         files + &lines.collect::<String>()
     }
 
+    /// The patch itself.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
     /// Writes it, whole or not at all.
-    pub(super) fn save(&self, file: &Path) -> Result<(), Failure> {
+    pub(crate) fn save(&self, file: &Path) -> Result<(), Failure> {
         let failed = |error: &std::io::Error| {
-            Failure::because(exit::CANNOT_CREATE, format!("--patch {}", file.display()), error)
+            Failure::because(exit::CANNOT_CREATE, format!("cannot write {}", file.display()), error)
         };
         let mut temporary =
             tempfile::NamedTempFile::new_in(directory(file)).map_err(|error| failed(&error))?;
@@ -71,14 +76,14 @@ impl Patch {
 }
 
 /// Before hours of work: can the file be written at all?
-pub(super) fn check_target(file: &Path) -> Result<(), Failure> {
+pub(crate) fn check_target(file: &Path) -> Result<(), Failure> {
     if file.is_dir() {
-        let text = format!("--patch {}: is a directory; name a file", file.display());
+        let text = format!("{}: is a directory; name a file", file.display());
         return Err(Failure::new(exit::CANNOT_CREATE, text));
     }
     let directory = directory(file);
     tempfile::NamedTempFile::new_in(&directory).map(drop).map_err(|error| {
-        Failure::because(exit::CANNOT_CREATE, format!("--patch {}", file.display()), &error)
+        Failure::because(exit::CANNOT_CREATE, format!("cannot write {}", file.display()), &error)
     })
 }
 

@@ -1,8 +1,9 @@
-//! `casemate sessions`: list, show, stop, close.
+//! `casemate sessions`: list, show, patch, stop, close.
 
 mod table;
 
-use std::io::{ErrorKind, Write as _};
+use std::io::{ErrorKind, IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use casemate_protocol::api::End;
@@ -12,8 +13,10 @@ use casemate_protocol::ids::SessionId;
 use clap::Subcommand;
 use serde::Serialize;
 
+use crate::client::Client;
 use crate::failure::Failure;
 use crate::place::Place;
+use crate::run::patch::{self, Patch};
 use crate::{runtime, start};
 
 /// Options of `casemate sessions`.
@@ -34,6 +37,14 @@ enum Command {
     Show {
         /// The session's id
         id: String,
+    },
+    /// Take its work home: a patch made by git inside the session, which is woken for it
+    Patch {
+        /// The session's id
+        id: String,
+        /// Write it to this file instead of stdout
+        #[arg(long, value_name = "FILE")]
+        output: Option<PathBuf>,
     },
     /// Stop its worker; its files stay and the next message wakes it
     Stop {
@@ -72,6 +83,7 @@ async fn ask(args: Args, place: &Place) -> Result<u8, Failure> {
             let view = client.show(&session(&id)?).await.map_err(Failure::from)?;
             print(args.json, &view, |view| table::one(view, now()))
         }
+        Command::Patch { id, output } => patch(&client, &session(&id)?, output.as_deref()).await,
         Command::Stop { id, force } => {
             let end = End { reason: EndReason::Shutdown, discard: false, force };
             let view = client.stop(&session(&id)?, &end).await.map_err(Failure::from)?;
@@ -83,6 +95,24 @@ async fn ask(args: Args, place: &Place) -> Result<u8, Failure> {
             print(args.json, &view, table::closed)
         }
     }
+}
+
+/// The worktree is never touched from here: whatever git would run for its configuration is the agent's.
+async fn patch(client: &Client, session: &SessionId, output: Option<&Path>) -> Result<u8, Failure> {
+    match output {
+        Some(file) => patch::check_target(file)?,
+        None if std::io::stdout().is_terminal() => {
+            let text = "a patch may hold what moves a terminal's cursor; name a file with --output, or pipe it";
+            return Err(Failure::new(exit::USAGE, text));
+        }
+        None => {}
+    }
+    let attached = client.resume(session).await.map_err(Failure::from)?;
+    let worker = Client::with(attached.address, &attached.token)?;
+    let made = Patch::of(&worker).await?;
+    let Some(file) = output else { return write(made.bytes()) };
+    made.save(file)?;
+    write((made.summary() + "\n").as_bytes())
 }
 
 fn session(text: &str) -> Result<SessionId, Failure> {
@@ -97,7 +127,11 @@ fn print<T: Serialize>(json: bool, value: &T, text: impl Fn(&T) -> String) -> Re
     } else {
         text(value)
     };
-    match std::io::stdout().write_all(text.as_bytes()) {
+    write(text.as_bytes())
+}
+
+fn write(bytes: &[u8]) -> Result<u8, Failure> {
+    match std::io::stdout().write_all(bytes) {
         // The reader has seen enough (`casemate sessions | head`).
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             Err(Failure::because(exit::CANNOT_CREATE, "cannot write to stdout", &error))

@@ -5,6 +5,10 @@ use std::fmt::Write as _;
 use casemate_protocol::api::{Phase, SessionView};
 use casemate_protocol::worker::{Activity, Evidence};
 
+/// Beside the path of a worktree: git's configuration in there is the agent's, and so is what it makes git run.
+const TRAP: &str =
+    "the agent's: run no git, editor or direnv in it, which could run what the agent planted";
+
 /// One line a session.
 pub(super) fn list(sessions: &[SessionView], now: u64) -> String {
     if sessions.is_empty() {
@@ -43,6 +47,8 @@ pub(super) fn one(view: &SessionView, now: u64) -> String {
     if let Some(worker) = &view.worker {
         row("worker", format!("process {}, tier {}", worker.pid, worker.tier));
         row("worktree", worker.worktree.display().to_string());
+        row("", TRAP.into());
+        row("take home", format!("casemate sessions patch {} --output FILE", view.id));
     }
     for path in &view.programs {
         row("may run", printable(&path.display().to_string()));
