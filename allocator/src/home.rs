@@ -124,9 +124,8 @@ impl Home {
         let home = Self(path);
         let mode = Permissions::from_mode(above_slots());
         std::fs::set_permissions(&home.0, mode).map_err(io_at(&home.0))?;
-        for (dir, mode) in
-            [("run", 0o700), ("keys", 0o700), ("profiles", 0o700), ("slots", above_slots())]
-        {
+        let private = ["run", "keys", "profiles", "values"].map(|dir| (dir, 0o700));
+        for (dir, mode) in private.into_iter().chain([("slots", above_slots())]) {
             let dir = home.0.join(dir);
             if !dir.exists() {
                 private_dir(&dir)?;
@@ -178,6 +177,12 @@ impl Home {
     #[must_use]
     pub(crate) fn profiles(&self) -> PathBuf {
         self.0.join("profiles")
+    }
+
+    /// What agents are handed by `--env`, a file a session.
+    #[must_use]
+    pub(crate) fn values(&self) -> PathBuf {
+        self.0.join("values")
     }
 
     /// All slots.
@@ -321,7 +326,7 @@ fn lock_soon(mut file: File) -> Result<Flock<File>, (File, nix::errno::Errno)> {
 
 /// Sets the mode of one of this user's files or directories right, with a warning. In tier `domain` an agent can change
 /// it by the path, though not look inside, and would otherwise keep the next allocator from starting.
-fn mend(path: &Path, mode: u32) -> Result<(), HomeError> {
+pub(crate) fn mend(path: &Path, mode: u32) -> Result<(), HomeError> {
     let meta = match path.symlink_metadata() {
         Ok(meta) => meta,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -347,7 +352,7 @@ fn mend(path: &Path, mode: u32) -> Result<(), HomeError> {
 }
 
 /// Writes a file of mode 0600 so that a reader, or a crash, sees the old one or the new one.
-fn write_private(path: &Path, content: &[u8]) -> Result<(), HomeError> {
+pub(crate) fn write_private(path: &Path, content: &[u8]) -> Result<(), HomeError> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(".new");
     let temporary = PathBuf::from(temporary);
@@ -388,7 +393,7 @@ mod tests {
         assert_eq!(mode(home.path()), above_slots());
         assert_eq!(mode(&home.slots()), above_slots());
         assert_eq!(above_slots() == 0o711, nix::unistd::geteuid().is_root());
-        for private in ["run", "keys", "profiles"] {
+        for private in ["run", "keys", "profiles", "values"] {
             assert_eq!(mode(&home.path().join(private)), 0o700);
         }
     }

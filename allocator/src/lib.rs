@@ -8,6 +8,7 @@
 mod check;
 mod closed;
 mod delete;
+mod door;
 mod driver;
 mod home;
 mod http;
@@ -17,6 +18,7 @@ mod programs;
 mod refusal;
 mod repository;
 mod store;
+mod values;
 mod worker;
 
 use std::net::SocketAddr;
@@ -26,11 +28,11 @@ use std::time::Duration;
 use casemate_protocol::api::{ApiError, Endpoint};
 use casemate_protocol::codes::exit;
 use casemate_protocol::tier::Tier;
-use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 pub use check::{CheckError, check};
 pub use closed::leaves_closed;
+pub use door::{Exposed, exposed_ports};
 pub use home::HomeError;
 pub use store::StoreError;
 
@@ -39,7 +41,7 @@ pub use store::StoreError;
 pub struct Config {
     /// casemate's home; made with mode 0700 where it is missing.
     pub home: PathBuf,
-    /// Where to serve; port 0: the kernel chooses. Loopback only.
+    /// Where to serve; port 0: the first free one of 20000-20999, which no agent can get. Loopback only.
     pub listen: SocketAddr,
     /// The `casemate-supervisor` program.
     pub supervisor: PathBuf,
@@ -94,7 +96,7 @@ pub enum StartError {
     #[error("--listen {0} is not loopback; the allocator's token must not travel")]
     NotLoopback(SocketAddr),
     /// The address is taken.
-    #[error("--listen {address} is in use; name another port, or 0 for any")]
+    #[error("--listen {address} is in use; name another port, or 0 for a free one of 20000-20999")]
     InUse {
         /// The address.
         address: SocketAddr,
@@ -175,7 +177,7 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
     }
     let secret = home.signing_secret()?;
     let store = store::Store::open(home.store())?;
-    let listener = TcpListener::bind(config.listen).await.map_err(|source| {
+    let listener = door::listen(config.listen).await.map_err(|source| {
         let address = config.listen;
         if source.kind() == std::io::ErrorKind::AddrInUse {
             StartError::InUse { address }
@@ -186,6 +188,9 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
     let address = listener
         .local_addr()
         .map_err(|source| StartError::Listen { address: config.listen, source })?;
+    if let Some(exposed) = door::exposed_ports() {
+        tracing::warn!(fix = exposed.fix(), "{exposed}");
+    }
     let driver = driver::Driver::new(driver::Parts {
         home: home.clone(),
         store,

@@ -1,18 +1,20 @@
 //! What a session's workers are made of: profile and intent, resolved once, when the session is made. A later change of
 //! the profile, of PATH or of a policy file touches the key's next incarnation only.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use casemate_allocator_core::record::{Record, Terms};
 use casemate_allocator_core::seat::{SEATS, Seat};
 use casemate_protocol::api::{ApiError, ErrorKind, Intent};
-use casemate_protocol::policy::{self, Policy};
+use casemate_protocol::policy::{self, Policy, Port};
 use casemate_protocol::tier::Tier;
 use casemate_protocol::token::PublicKey;
 use casemate_protocol::worker::{AgentCommand, Repository, StartError, WorkerConfig};
 use serde::{Deserialize, Serialize};
 
 use crate::closed::leaves_closed;
+use crate::door;
 use crate::home::Home;
 use crate::profile::{Profile, is_variable_name};
 use crate::programs::{self, Limits};
@@ -185,6 +187,7 @@ fn policy_text(name: &str, casemate: &Path, tier: Tier) -> Result<String, ApiErr
     };
     let policy = Policy::parse(&text).map_err(|error| wrong(error.to_string()))?;
     leaves_closed(&policy, casemate).map_err(wrong)?;
+    foreign_ports(&policy).map_err(wrong)?;
     if tier < policy.tier {
         let message = format!(
             "{place} needs tier {} and this machine gives {tier}; `casemate doctor` says what is missing",
@@ -196,6 +199,22 @@ fn policy_text(name: &str, casemate: &Path, tier: Tier) -> Result<String, ApiErr
     Ok(text)
 }
 
+/// Refuses a rule that lets an agent bind what is casemate's to give: an allocator's port, or another session's.
+fn foreign_ports(policy: &Policy) -> Result<(), String> {
+    let bound = policy.tcp.iter().flat_map(|rule| &rule.bind);
+    let ours = bound.filter_map(|port| match port {
+        Port::Number(port) if door::is_ours(*port) => Some(port),
+        _ => None,
+    });
+    match ours.min() {
+        Some(port) => Err(format!(
+            "bind {port}: ports from 20000 to 31999 are given out by casemate; write {{ports}} for the session's own, or a \
+             port below or above"
+        )),
+        None => Ok(()),
+    }
+}
+
 impl Plan {
     /// The user id of the slot's processes; `None`: the allocator's own.
     #[must_use]
@@ -203,22 +222,23 @@ impl Plan {
         self.own_uid.then(|| record.seat.uid())
     }
 
-    /// What the next worker is told.
+    /// What the next worker is told; `values`: the variables that the caller hands to the agent.
     #[must_use]
     pub(crate) fn config(
         &self,
         record: &Record,
+        values: BTreeMap<String, String>,
         home: &Home,
         verify_key: PublicKey,
         owner: Option<u32>,
     ) -> WorkerConfig {
-        let mut env = std::collections::BTreeMap::new();
+        let mut env = BTreeMap::new();
         for name in &self.pass {
             if let Ok(value) = std::env::var(name) {
                 env.insert(name.clone(), value);
             }
         }
-        env.extend(record.intent.env.clone());
+        env.extend(values);
         WorkerConfig {
             session: record.id.clone(),
             incarnation: record.incarnation,

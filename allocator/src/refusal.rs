@@ -38,7 +38,7 @@ pub(crate) trait IntoApi {
 impl IntoApi for StoreError {
     fn into_api(self) -> ApiError {
         let kind = match self {
-            Self::Full | Self::InUse(_) => ErrorKind::Unavailable,
+            Self::Full | Self::InUse(_) | Self::Values(_) => ErrorKind::Unavailable,
             Self::Database(_) | Self::Row(_) => ErrorKind::Internal,
         };
         refuse(kind, chain(&self))

@@ -22,6 +22,7 @@ use redb::{
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::home::HomeError;
 use crate::plan::Plan;
 
 type Table = TableDefinition<'static, &'static str, &'static [u8]>;
@@ -42,6 +43,9 @@ pub enum StoreError {
     /// Anything else.
     #[error("the store failed; restart the allocator")]
     Database(#[source] Box<redb::Error>),
+    /// The values of `--env` could not be kept beside it.
+    #[error("the values of --env could not be written")]
+    Values(#[source] HomeError),
     /// A row is not what this version writes.
     #[error("a row of the store cannot be read; was it written by a newer casemate?")]
     Row(#[source] serde_json::Error),
@@ -92,7 +96,7 @@ fn failed(error: impl Into<redb::Error>) -> StoreError {
 }
 
 fn open(path: &Path) -> Result<Database, StoreError> {
-    // Made before redb makes it: it holds the variables that agents are handed.
+    // Made before redb makes it: it holds what agents are started with.
     let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path);
     drop(file.map_err(failed)?);
     let database = Database::create(path).map_err(|error| match error {

@@ -3,10 +3,70 @@
 
 mod house;
 
+use std::path::{Path, PathBuf};
+
 use casemate_protocol::api::{End, ErrorKind, Phase};
 use casemate_protocol::end::EndReason;
 use casemate_protocol::worker::StartError;
 use house::{House, alive, eventually, request, scripted, workers_of};
+
+/// Every file below a directory that holds these bytes.
+fn holding(directory: &Path, bytes: &[u8]) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let entry = entry.unwrap();
+        let path = entry.path();
+        if entry.file_type().unwrap().is_dir() {
+            found.extend(holding(&path, bytes));
+        } else if std::fs::read(&path)
+            .is_ok_and(|text| text.windows(bytes.len()).any(|window| window == bytes))
+        {
+            found.push(path);
+        }
+    }
+    found
+}
+
+#[test]
+fn nothing_is_left_of_the_values_that_a_deleted_session_was_handed() {
+    const CANARY: &str = "canary-7f3a91c2-secret";
+    let mut house = House::started(scripted());
+    let mut asked = request("r1", "t", "serve");
+    asked.intent.env.insert("API_KEY".into(), CANARY.into());
+    let session = house.allocate(&asked).unwrap().session;
+    let values = house.home().join("values").join(session.id.as_str());
+    assert_eq!(holding(&house.home(), CANARY.as_bytes()), [values]);
+    assert_eq!(session.intent.env["API_KEY"], "");
+    // They are there for the next worker, and for the next allocator.
+    house.stop(&session.id, false).unwrap();
+    house.term_up();
+    house.up();
+    house.resume(&session.id).unwrap();
+    house.close(&session.id, true, false).unwrap();
+    assert_eq!(holding(&house.home(), CANARY.as_bytes()), Vec::<PathBuf>::new());
+    assert!(house.show(&session.id).unwrap().intent.env.contains_key("API_KEY"));
+    house.term_up();
+    assert_eq!(holding(&house.home(), CANARY.as_bytes()), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn a_policy_that_lets_an_agent_bind_a_port_of_casemates_is_refused() {
+    let house = House::started(scripted());
+    for (port, fits) in [(19_999, true), (20_000, false), (21_008, false), (31_999, false)] {
+        let policy = house.dir.path().join("policy.toml");
+        let rule = format!("\n[[tcp]]\nbind = [{port}]\nreason = \"r\"\n");
+        std::fs::write(&policy, format!("{}{rule}", casemate_protocol::policy::DEVELOPER)).unwrap();
+        house.profile("p", &format!("policy = '{}'\n", policy.display()));
+        let mut asked = request(&format!("r{port}"), &format!("t{port}"), "serve");
+        asked.intent.profile = "p".into();
+        match house.allocate(&asked) {
+            Ok(_) => assert!(fits, "{port}"),
+            Err(error) => {
+                assert!(!fits && error.message.contains(&port.to_string()), "{port}: {error}");
+            }
+        }
+    }
+}
 
 #[test]
 fn the_same_request_gets_the_same_session_and_another_body_is_a_conflict() {

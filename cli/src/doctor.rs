@@ -58,7 +58,7 @@ async fn examine(wanted: Tier, place: &Place) -> Result<Report, Failure> {
         Failure::because(exit::UNAVAILABLE, "cannot measure this machine", &error)
     })?;
     let git = git(Command::new("git").arg("--version").output());
-    let others = vec![git, allocator(place).await];
+    let others = vec![git, allocator(place).await, ports()];
     let ok = kernel.tier.is_some_and(|tier| tier >= wanted) && others[0].ok;
     Ok(Report { kernel, others, wanted, ok })
 }
@@ -82,6 +82,20 @@ async fn allocator(place: &Place) -> Check {
         Err(failure) => failure.to_string(),
     };
     Check { name: "allocator".into(), ok: true, found, fix: None }
+}
+
+/// Whether the kernel keeps casemate's ports for casemate.
+fn ports() -> Check {
+    let exposed = casemate_allocator::exposed_ports();
+    Check {
+        name: "ports".into(),
+        ok: exposed.is_none(),
+        found: exposed.as_ref().map_or_else(
+            || "20000-31999 are given to nobody by chance".into(),
+            ToString::to_string,
+        ),
+        fix: exposed.map(|exposed| exposed.fix()),
+    }
 }
 
 fn render(report: &Report) -> String {

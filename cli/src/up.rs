@@ -17,7 +17,7 @@ use crate::{runtime, start, supervisor};
 /// Options of `casemate up`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Where to listen; loopback only; port 0: any
+    /// Where to listen; loopback only; port 0: a free one of 20000-20999
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
     /// The tier that new sessions get (default: the best that this machine has)
@@ -81,6 +81,9 @@ async fn serve(args: &Args, place: &Place) -> Result<u8, Failure> {
     };
     let address = running.endpoint().address;
     eprintln!("casemate: serving on {address}, {}", tier_words(running.tier()));
+    if let Some(exposed) = casemate_allocator::exposed_ports() {
+        eprintln!("casemate: warning: {exposed}; run `{}`", exposed.fix());
+    }
     let mode = tokio::select! {
         _ = interrupt.recv() => Shutdown::StopAll,
         _ = terminate.recv() => Shutdown::LeaveWorkers,

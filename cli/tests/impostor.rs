@@ -18,6 +18,8 @@ use casemate_protocol::proof::{Nonce, Prover};
 use house::House;
 use serde_json::json;
 
+type Answer = Box<dyn Fn(&str) -> String + Send>;
+
 const TOKEN: &str = "0123456789abcdef-the-token";
 
 /// Answers every connection with what `say` makes of the first bytes, and tells what it was sent altogether.
@@ -64,7 +66,7 @@ fn whoever_does_not_prove_to_be_the_allocator_is_told_nothing() {
         let proof = nonce(request).map(|nonce| Prover::new("another").prove(address, nonce));
         http(&json!({"ok": true, "proof": proof}).to_string())
     };
-    let answers: [(&str, Box<dyn Fn(&str) -> String + Send>); 6] = [
+    let answers: [(&str, Answer); 6] = [
         ("of an earlier version", Box::new(|_| http(r#"{"ok":true}"#))),
         ("wrong key", Box::new(move |request| wrong_key(request, ([127, 0, 0, 1], 1).into()))),
         (

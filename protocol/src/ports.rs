@@ -3,7 +3,8 @@
 //! Sessions share the network namespace of their machine, and Landlock's port rules know numbers, not owners. So ports are
 //! given out in ranges of [`RANGE`], each beginning at a multiple of it: two ranges are the same or disjoint, whoever
 //! chose them. The first port of a range is its *claim*: a supervisor binds it for its life and no agent is ever granted
-//! it, so the kernel gives a range to one worker at a time, across homes and users. The others are the session's.
+//! it, so the kernel gives a range to one worker at a time, across homes and users; it serves there, unless told otherwise. The
+//! others are the session's.
 
 use serde::{Deserialize, Serialize};
 

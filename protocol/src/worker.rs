@@ -51,7 +51,8 @@ pub struct WorkerConfig {
     pub ports: PortPool,
     /// Further TCP ports that the session may connect to (a model server on loopback, say).
     pub connect: Vec<u16>,
-    /// Where to serve `/acp`. Port 0: the kernel chooses, [`StartEvent::Ready`] tells.
+    /// Where to serve `/acp`. Port 0: the claim of the worker's range of ports ([`crate::ports`]), which no agent can get;
+    /// [`StartEvent::Ready`] tells which.
     pub listen: SocketAddr,
     /// How long a permission request waits for a client, in seconds.
     pub permission_ttl: u64,

@@ -1,23 +1,26 @@
 //! The worker's claim of a range of TCP ports: the kernel gives a range to one worker of the machine.
 //!
-//! The claim is a socket bound to the range's first port and never listening. Bound without `SO_REUSEADDR` it refuses every
-//! other bind of that port, whatever options that one has (a port is shared only where both ask for it); as nobody
-//! connects to it, it leaves no TIME_WAIT and the range is free the moment the last holder is gone. Supervisor and spawner
-//! hold it, and agents may not bind it.
+//! The claim is a socket that listens on the range's first port, on 127.0.0.1. What listens refuses every other bind or
+//! listen of its port, whatever options that one has. It has `SO_REUSEADDR`, so that connections that an earlier worker closed
+//! (TIME_WAIT) stand in nobody's way; it is exclusive once listen(2) has succeeded (of two that bound, one does). Supervisor and
+//! spawner hold it, and agents may not bind it. The worker's own door is this socket: no agent can get its port, neither by
+//! bind(2) nor by listen(2) without it, which Landlock does not see and which takes a port of `ip_local_port_range`.
 //!
 //! Somebody who is no casemate may listen on another port of the range, on either loopback address, and the agent could
 //! reach it. So each port is tried, with `SO_REUSEADDR`: what still refuses then listens, or may yet, while connections
 //! that an earlier session's servers closed (TIME_WAIT) stand in nobody's way. Who begins to listen there later is not
 //! noticed.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use casemate_protocol::ports::{PortPool, PortRange};
 use casemate_protocol::worker::StartError;
 use nix::errno::Errno;
 use nix::sys::socket::{
-    AddressFamily, SockFlag, SockType, SockaddrStorage, bind, setsockopt, socket, sockopt,
+    AddressFamily, Backlog, SockFlag, SockType, SockaddrStorage, bind, listen, setsockopt, socket,
+    sockopt,
 };
 
 /// A claimed range; dropping it lets go of this process's share.
@@ -60,7 +63,9 @@ impl Claim {
     fn of(port: u16) -> Result<Option<Self>, Errno> {
         let socket = stream(AddressFamily::Inet)?;
         let own = PortRange::behind(port);
-        if !bound(&socket, SocketAddr::from((Ipv4Addr::LOCALHOST, port)))? {
+        setsockopt(&socket, sockopt::ReuseAddr, &true)?;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        if !bound(&socket, address)? || !listening(&socket)? {
             return Ok(None);
         }
         for port in own.iter() {
@@ -69,6 +74,20 @@ impl Claim {
             }
         }
         Ok(Some(Self { socket, own }))
+    }
+
+    /// The claim as a door, at its own address.
+    ///
+    /// # Errors
+    /// Out of descriptors.
+    pub fn listener(&self) -> io::Result<TcpListener> {
+        self.socket.try_clone().map(TcpListener::from)
+    }
+
+    /// Where [`Claim::listener`] listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.own.first - 1))
     }
 
     /// The session's own ports.
@@ -92,6 +111,15 @@ fn stream(family: AddressFamily) -> Result<OwnedFd, Errno> {
 /// Binds; `false` where the address is taken.
 fn bound(socket: &OwnedFd, address: SocketAddr) -> Result<bool, Errno> {
     match bind(socket.as_raw_fd(), &SockaddrStorage::from(address)) {
+        Ok(()) => Ok(true),
+        Err(Errno::EADDRINUSE) => Ok(false),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Listens; `false` where somebody else does at that address.
+fn listening(socket: &OwnedFd) -> Result<bool, Errno> {
+    match listen(socket, Backlog::MAXCONN) {
         Ok(()) => Ok(true),
         Err(Errno::EADDRINUSE) => Ok(false),
         Err(errno) => Err(errno),
@@ -124,7 +152,7 @@ fn is_free(port: u16) -> Result<bool, Errno> {
 mod tests {
     use super::*;
     use std::io::Read as _;
-    use std::net::{TcpListener, TcpStream};
+    use std::net::TcpStream;
     use std::sync::atomic::{AtomicU16, Ordering};
 
     /// A pool that no other test of this machine looks at, as far as the process id tells.
@@ -163,8 +191,35 @@ mod tests {
         setsockopt(&reusing, sockopt::ReusePort, &true).unwrap();
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, pool.first));
         assert_eq!(bound(&reusing, address), Ok(false));
-        // It refuses connections: it is a claim and no server.
-        assert!(TcpStream::connect(address).is_err());
+    }
+
+    #[test]
+    fn the_claim_is_a_door_and_free_again_though_the_worker_closed_its_connections() {
+        let pool = pool(1);
+        let held = claim(pool).unwrap();
+        assert_eq!(held.address().port(), pool.first);
+        let listener = held.listener().unwrap();
+        assert_eq!(listener.local_addr().unwrap(), held.address());
+        let mut client = TcpStream::connect(held.address()).unwrap();
+        drop(listener.accept().unwrap());
+        assert_eq!(client.read(&mut [0]).unwrap(), 0);
+        drop((client, listener));
+        assert!(claim(pool).is_err());
+        drop(held);
+        claim(pool).unwrap();
+    }
+
+    /// Both have SO_REUSEADDR, so both may bind; the kernel decides at listen(2).
+    #[test]
+    fn of_two_that_have_bound_one_listens() {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, pool(1).first));
+        let sockets = [0; 2].map(|_| stream(AddressFamily::Inet).unwrap());
+        for socket in &sockets {
+            setsockopt(socket, sockopt::ReuseAddr, &true).unwrap();
+            assert_eq!(bound(socket, address), Ok(true));
+        }
+        assert_eq!(listening(&sockets[0]), Ok(true));
+        assert_eq!(listening(&sockets[1]), Ok(false));
     }
 
     #[test]

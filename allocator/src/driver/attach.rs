@@ -18,6 +18,7 @@ use super::{Driver, Landing, now};
 use crate::plan::{self, Plan};
 use crate::refusal::{IntoApi as _, refuse};
 use crate::store::{Change, KeyRow, StoreError, Stored};
+use crate::values;
 use crate::worker::{client, process};
 
 /// A worker that lives but does not answer gets so many looks, this far apart.
@@ -224,12 +225,16 @@ impl Driver {
             .map(|stored| stored.record.seat)
             .collect();
         let Some(seat) = Seat::lowest_free(&taken) else { return Ok(Step::Full) };
+        let id = SessionId::random();
+        let mut intent = body.intent.clone();
+        // Durable before the row that needs it.
+        values::keep(&self.home, &id, &mut intent.env).map_err(StoreError::Values)?;
         let record = Record {
-            id: SessionId::random(),
+            id: id.clone(),
             key: body.key.clone(),
             incarnation,
             generation: Generation::ZERO.next(),
-            intent: body.intent.clone(),
+            intent,
             slot: SlotId::random(),
             seat,
             terms,
@@ -242,7 +247,6 @@ impl Driver {
             last_end: None,
             created: now(),
         };
-        let id = record.id.clone();
         let stored = Stored { record, plan };
         book.put_session(&stored)?;
         book.put_key(&body.key.digest(), &KeyRow { incarnation, newest: id.clone() })?;

@@ -16,6 +16,7 @@ use super::{Driver, Landing, lock, now};
 use crate::delete;
 use crate::refusal::{IntoApi as _, refuse};
 use crate::store::Stored;
+use crate::values;
 use crate::worker::client;
 use crate::worker::fence::fence;
 
@@ -224,6 +225,8 @@ impl Driver {
             );
             return Err(refuse(ErrorKind::Unavailable, message));
         }
+        // The values were the caller's; nothing is left to hand them to.
+        values::forget(&self.home, &record.id).map_err(|error| error.into_api())?;
         let id = record.id.clone();
         self.change(move |book| {
             let Some(mut stored) = book.session(&id)? else { return Ok(Ok(())) };
@@ -236,10 +239,6 @@ impl Driver {
             }
             if let Err(error) = stored.record.deleted() {
                 return Ok(Err(error));
-            }
-            // The values were the caller's; nothing is left to hand them to.
-            for value in stored.record.intent.env.values_mut() {
-                value.clear();
             }
             book.put_session(&stored)?;
             Ok(Ok(()))

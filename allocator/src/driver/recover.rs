@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use super::{Driver, now};
 use crate::refusal::{IntoApi as _, refuse};
 use crate::store::Stored;
+use crate::values;
 use crate::worker::fence::fence;
 use crate::worker::process::{self, Handle};
 use crate::worker::{client, lock};
@@ -27,6 +28,8 @@ impl Driver {
     /// All records, before anything is served. One that cannot be recovered does not keep the others from it.
     pub(crate) async fn recover_all(self: &Arc<Self>) -> Result<(), ApiError> {
         let all = self.store.sessions().map_err(|error| error.into_api())?;
+        let known = all.iter().map(|stored| stored.record.id.clone()).collect();
+        values::sweep(&self.home, &known).map_err(|error| error.into_api())?;
         let mut tasks = tokio::task::JoinSet::new();
         for stored in all {
             let driver = Arc::clone(self);

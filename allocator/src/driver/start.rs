@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use super::{Driver, Landing, Live, lock, now};
 use crate::refusal::{IntoApi as _, refuse};
 use crate::store::Stored;
+use crate::values;
 use crate::worker::fence::{self, fence};
 use crate::worker::launch::{self, LaunchError};
 use crate::worker::process::Handle;
@@ -65,6 +66,8 @@ impl Driver {
     ) -> Result<(), ApiError> {
         let record = &stored.record;
         let log = self.home.slot_log(&record.slot);
+        let values = values::recall(&self.home, &record.id, &record.intent.env)
+            .map_err(|error| error.into_api())?;
         let launched = launch::spawn(&self.supervisor, &log).map_err(|error| error.into_api())?;
         let process = launched.process().clone();
         // Durable before the worker is told anything: whatever happens now, it can be found and ended.
@@ -73,7 +76,7 @@ impl Driver {
             return Err(error);
         }
         let owner = self.owned.then(std::process::id);
-        let config = stored.plan.config(record, &self.home, self.secret.public(), owner);
+        let config = stored.plan.config(record, values, &self.home, self.secret.public(), owner);
         let granted = &stored.plan.programs;
         tracing::info!(session = %record.id, ?granted, "the agent may read and run");
         let progress = |what: &str| tracing::info!(session = %record.id, what, "starting");

@@ -1,13 +1,12 @@
 //! From the shield on: the session, its walls, its clone, the probe; then [`serve`](super::serve).
 
 use std::ffi::CString;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::rc::Rc;
 
 use casemate_protocol::ids::BootId;
 use casemate_protocol::policy::{Policy, Port};
-use casemate_protocol::ports::PortRange;
 use casemate_protocol::tier::Tier;
 use casemate_protocol::worker::{StartError, WorkerConfig};
 use casemate_sandbox::shield::ShieldReport;
@@ -39,7 +38,7 @@ pub(super) struct Ready {
     /// The supervisor's own.
     pub state: State,
     /// Where it listens.
-    pub listener: std::net::TcpListener,
+    pub listener: TcpListener,
     /// The session.
     pub session: Rc<Session>,
     /// The agent's wall.
@@ -80,7 +79,7 @@ pub(super) async fn run(
     let session_spawner = spawner.session().map_err(|error| no_session(&error))?;
     let session = Rc::new(Session { spawner: session_spawner, reaper });
     let started = tokio::select! {
-        ready = start(prepared, claim.own(), Rc::clone(&session), shield) => Some(ready),
+        ready = start(prepared, &claim, Rc::clone(&session), shield) => Some(ready),
         _ = terminate.recv() => None,
         _ = interrupt.recv() => None,
     };
@@ -104,13 +103,14 @@ pub(super) async fn run(
 
 async fn start(
     prepared: Prepared,
-    ports: PortRange,
+    claim: &Claim,
     session: Rc<Session>,
     shield: &ShieldReport,
 ) -> Result<(Ready, casemate_sandbox::lock::HeldLock), StartError> {
     let Prepared { wanted, layout, resolved, lock, withdrawal } = prepared;
     let (config, policy, file) = (wanted.config, wanted.policy, wanted.file);
-    let listener = bind(config.listen)?;
+    let listener = door(config.listen, claim)?;
+    let ports = claim.own();
     let places = layout.places(&config, file.as_deref(), ports);
     let wall = build_wall(&policy, &places)?;
     let given = casemate_sandbox::environment(&policy, &places);
@@ -204,13 +204,22 @@ fn within_reach(session: &Session, wall: &Wall, program: &Path) -> Result<(), St
     Ok(())
 }
 
-fn bind(address: SocketAddr) -> Result<std::net::TcpListener, StartError> {
-    let listener = std::net::TcpListener::bind(address).and_then(|listener| {
+/// Where clients come in: the claim itself, unless the configuration names another address.
+fn door(wanted: SocketAddr, claim: &Claim) -> Result<TcpListener, StartError> {
+    let address = match wanted.port() {
+        0 => SocketAddr::new(wanted.ip(), claim.address().port()),
+        _ => wanted,
+    };
+    let listener =
+        if address == claim.address() { claim.listener() } else { TcpListener::bind(address) };
+    let listener = listener.and_then(|listener| {
         listener.set_nonblocking(true)?;
         Ok(listener)
     });
     listener.map_err(|error| StartError::Listen {
-        message: format!("{address}: {error}: choose another address, or port 0 for a free one"),
+        message: format!(
+            "{address}: {error}: name a free address, or 127.0.0.1:0 for the worker's claim"
+        ),
     })
 }
 

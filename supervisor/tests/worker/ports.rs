@@ -13,6 +13,7 @@ use crate::harness::{ALL, Slot, Who, Worker};
 /// A served worker with a client of its own and the ports that its agent was told.
 struct House {
     worker: Worker,
+    address: SocketAddr,
     client: Client,
     session: String,
     ports: (u16, u16),
@@ -27,7 +28,7 @@ fn house(slot: &Slot) -> House {
     let (_, said) = said.split_once("ports=").unwrap();
     let (first, last) = said.split('.').next().unwrap().split_once('-').unwrap();
     let ports = (first.parse().unwrap(), last.parse().unwrap());
-    House { worker, client, session, ports }
+    House { worker, address, client, session, ports }
 }
 
 /// A pool that the machine's own workers do not use: below theirs, by process and first range of a test.
@@ -85,6 +86,10 @@ fn the_claim_is_not_the_agents_and_a_generation_takes_the_next_range_where_its_o
         let claim = slot.config.ports.first;
         let mut first = house(&slot);
         assert_eq!(first.ports, (claim + 1, claim + 15));
+        // The worker's door is there as well: no agent can stand at it, now or when the worker is gone.
+        assert_eq!(first.address, SocketAddr::from(([127, 0, 0, 1], claim)));
+        let said = connect(&mut first, claim);
+        assert!(said.contains("Permission denied"), "{said}");
         let said = first.client.turn(&first.session, &format!("!listen {claim}")).1;
         assert!(said.contains("cannot listen"), "{said}");
         first.worker.stop();

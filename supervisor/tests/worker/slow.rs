@@ -1,5 +1,7 @@
 //! A client that does not read: bounded in memory, then closed with a reason, and nobody else suffers.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use casemate_protocol::tier::Tier;
@@ -13,6 +15,23 @@ fn peak(pid: i32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
+fn whoever_says_nothing_keeps_nobody_else_out_for_long() {
+    let slot = Slot::new(Tier::Domain, Who::User);
+    let (worker, address) = slot.serve();
+    // More of them than the worker takes at once.
+    let silent: Vec<TcpStream> = (0..70).map(|_| TcpStream::connect(address).unwrap()).collect();
+    let began = Instant::now();
+    let mut asking = TcpStream::connect(address).unwrap();
+    asking.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+    let mut answer = [0; 64];
+    let length = asking.read(&mut answer).unwrap();
+    assert!(answer[..length].starts_with(b"HTTP/1.1 200 "), "{answer:?}");
+    assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
+    drop(silent);
+    worker.stop();
 }
 
 #[test]
