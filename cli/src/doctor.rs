@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::place::Place;
-use crate::{runtime, start, supervisor, up};
+use crate::{output, runtime, start, supervisor, up};
 
 /// Options of `casemate doctor`.
 #[derive(Debug, clap::Args)]
@@ -45,9 +45,9 @@ pub(crate) fn run(args: Args, place: &Place) -> Result<u8, Failure> {
     if args.json {
         let json = serde_json::to_string_pretty(&report)
             .map_err(|error| Failure::because(exit::SOFTWARE, "cannot print the report", &error))?;
-        println!("{json}");
+        output::write(json + "\n")?;
     } else {
-        print!("{}", render(&report));
+        output::write(render(&report))?;
     }
     Ok(if report.ok { exit::OK } else { exit::FAILED })
 }

@@ -10,6 +10,7 @@ mod demo;
 mod doctor;
 mod failure;
 mod intent;
+mod output;
 mod place;
 mod policy;
 mod run;

@@ -349,6 +349,21 @@ fn an_allocator_is_stopped_while_the_bridge_that_started_it_lives() {
 }
 
 #[test]
+fn a_full_stdout_is_a_failure_and_no_panic() {
+    let house = House::new();
+    for command in [&["doctor"][..], &["doctor", "--json"], &["sessions"]] {
+        let full = std::fs::File::options().write(true).open("/dev/full");
+        let status = std::process::Command::new(env!("CARGO_BIN_EXE_casemate"))
+            .arg("--home")
+            .arg(house.home())
+            .args(command)
+            .stdout(full.expect("/dev/full"))
+            .status();
+        assert_eq!(status.ok().and_then(|status| status.code()), Some(73), "{command:?}");
+    }
+}
+
+#[test]
 fn a_weaker_tier_is_said_where_people_see_it() {
     let house = House::new();
     let up = house.command(&["up", "--detach", "--tier", "domain"]);

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use casemate_protocol::codes::exit;
 use casemate_supervisor::{check, logging, worker};
 use clap::{Parser, Subcommand};
 
@@ -38,7 +39,16 @@ did not start: 64 configuration, 65 policy, 66 repository, 70 internal or shield
 slot taken, 78 tier, 127 agent not found. See docs/worker.md.";
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    // clap's own exit code for a wrong command line is 2; ours is EX_USAGE, and 0 for --help and --version.
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            let code = if error.use_stderr() { exit::USAGE } else { exit::OK };
+            // Nothing is to be done where not even the usage can be printed.
+            let _ = error.print();
+            return ExitCode::from(code);
+        }
+    };
     logging::start();
     match arguments.command {
         Command::Check => ExitCode::from(check::run()),

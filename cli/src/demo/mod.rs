@@ -31,7 +31,7 @@ use self::steps::{Side, World};
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::stop::Stop;
-use crate::{runtime, supervisor, up};
+use crate::{output, runtime, supervisor, up};
 
 /// Options of `casemate demo`.
 #[derive(Debug, clap::Args)]
@@ -93,9 +93,9 @@ async fn demo(args: Args) -> Result<u8, Failure> {
     }
     if args.json {
         let report = json!({"tier": tier, "wrong": lines.wrong(), "lines": lines.all()});
-        println!("{report}");
+        output::write(format!("{report}\n"))?;
     } else {
-        print!("{}", table::render(&lines, tier, std::io::stdout().is_terminal()));
+        output::write(table::render(&lines, tier, std::io::stdout().is_terminal()))?;
     }
     Ok(if lines.wrong() == 0 { exit::OK } else { exit::FAILED })
 }

@@ -2,7 +2,7 @@
 
 mod table;
 
-use std::io::{ErrorKind, IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -17,7 +17,7 @@ use crate::client::Client;
 use crate::failure::Failure;
 use crate::place::Place;
 use crate::run::patch::{self, Patch};
-use crate::{runtime, start};
+use crate::{output, runtime, start};
 
 /// Options of `casemate sessions`.
 #[derive(Debug, clap::Args)]
@@ -131,13 +131,7 @@ fn print<T: Serialize>(json: bool, value: &T, text: impl Fn(&T) -> String) -> Re
 }
 
 fn write(bytes: &[u8]) -> Result<u8, Failure> {
-    match std::io::stdout().write_all(bytes) {
-        // The reader has seen enough (`casemate sessions | head`).
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(Failure::because(exit::CANNOT_CREATE, "cannot write to stdout", &error))
-        }
-        _ => Ok(exit::OK),
-    }
+    output::write(bytes).map(|()| exit::OK)
 }
 
 /// Seconds since the Unix epoch.

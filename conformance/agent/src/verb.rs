@@ -14,7 +14,7 @@ pub const USAGE: &str = "\
 !updates N BYTES  send N message chunks of BYTES each
 !late N           end the turn, then send N message chunks
 !exit N           leave with exit code N in the middle of the turn
-!die SIG          die by a signal (`KILL`, `SEGV`, or a number)
+!die SIG          die by a signal (`KILL`, `ABRT`, or a number)
 !garbage          write lines that are no JSON-RPC, then end the turn
 !env              print the environment, sorted
 !cwd              print the session's cwd and the process's

@@ -224,3 +224,32 @@ fn what_a_program_wrote_before_it_exited_is_beside_its_exit_code() {
     }
     assert_eq!(worker.wait().code(), Some(7));
 }
+
+#[test]
+fn the_launcher_keeps_no_privilege_but_to_signal_its_worker() {
+    for who in [Who::Own, Who::User] {
+        let (worker, _) = Slot::new(Tier::Namespace, who).serve();
+        let kept = if who == Who::Own && nix::unistd::geteuid().is_root() { 1 << 5 } else { 0 };
+        let path = format!("/proc/{}/status", worker.child.id());
+        eventually("it has shed the rest", || {
+            let status = fs::read_to_string(&path).unwrap();
+            let field = |name: &str| {
+                let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+                u64::from_str_radix(line.trim(), 16).unwrap()
+            };
+            field("NoNewPrivs:") == 1
+                && [field("CapEff:"), field("CapPrm:")] == [kept, kept]
+                && [field("CapInh:"), field("CapAmb:")] == [0, 0]
+        });
+        worker.stop();
+    }
+}
+
+#[test]
+fn a_wrong_command_line_of_the_supervisor_is_a_usage_error() {
+    for words in [&["bogus"][..], &[]] {
+        let program = env!("CARGO_BIN_EXE_casemate-supervisor");
+        let output = std::process::Command::new(program).args(words).output().unwrap();
+        assert_eq!(output.status.code(), Some(64), "{words:?}");
+    }
+}

@@ -1,5 +1,7 @@
 //! The launcher after the start: it passes signals on and leaves with the worker's exit code.
 
+use caps::errors::CapsError;
+use caps::{CapSet, Capability, CapsHashSet};
 use nix::errno::Errno;
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::wait::{WaitPidFlag, waitpid};
@@ -45,6 +47,10 @@ impl LauncherHandle {
     /// The launcher's standard input and output become /dev/null, so that a reader of the worker's output sees its end.
     pub fn wait_forwarding_signals(self) -> Exit {
         let_go_of_stdio();
+        if shed().is_err() {
+            // Without it the launcher would be what an agent looks for: the loop below tells the end.
+            let _ = kill(self.worker, Signal::SIGKILL);
+        }
         // The worker has its own copy of the old mask; this process keeps these blocked to its end.
         let signals = signals();
         loop {
@@ -65,6 +71,23 @@ impl LauncherHandle {
         let _ = kill(self.worker, Signal::SIGKILL);
         while waitpid(self.worker, Some(WaitPidFlag::empty())) == Err(Errno::EINTR) {}
     }
+}
+
+/// Gives up what only the start needed. Root's worker is another user, so the capability to signal it stays: the kernel
+/// asks for it at each signal, through a pidfd as well (pidfd_send_signal(2)).
+fn shed() -> Result<(), CapsError> {
+    // Whoever may not shrink the bounding set has no way to gain from it: no_new_privs.
+    let _ = caps::clear(None, CapSet::Bounding);
+    let permitted = caps::read(None, CapSet::Permitted)?;
+    let kept: CapsHashSet =
+        permitted.into_iter().filter(|one| *one == Capability::CAP_KILL).collect();
+    caps::clear(None, CapSet::Ambient)?;
+    caps::clear(None, CapSet::Inheritable)?;
+    caps::set(None, CapSet::Effective, &kept)?;
+    caps::set(None, CapSet::Permitted, &kept)?;
+    nix::sys::prctl::set_no_new_privs()
+        .and_then(|()| nix::sys::prctl::set_dumpable(false))
+        .map_err(|errno| CapsError::from(errno.desc()))
 }
 
 fn let_go_of_stdio() {

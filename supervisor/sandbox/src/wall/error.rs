@@ -160,6 +160,6 @@ fn release_of(abi: u32) -> &'static str {
         8 => "7.0",
         9 => "7.1",
         10 => "7.2",
-        _ => "(none known to this build)",
+        _ => "of a later version than this build knows",
     }
 }
