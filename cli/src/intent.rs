@@ -15,7 +15,7 @@ pub(crate) struct IntentArgs {
     /// Profile: the administrator's choice of policy, tier and lifetimes
     #[arg(long, value_name = "NAME", default_value = "default")]
     profile: String,
-    /// Repository that the agent gets a private clone of: a directory or an http(s) URL
+    /// Repository that the agent gets a private clone of: a directory or an http(s) URL (default: an empty repository)
     #[arg(long, value_name = "REPO")]
     repo: Option<String>,
     /// Hand a variable to the agent; NAME alone takes the value from here, so that it is in no command line

@@ -206,7 +206,12 @@ impl Bridge {
         let index = match (self.session_by_id(&wanted), wanted.parse::<SessionId>()) {
             (Some(index), _) => index,
             (None, Ok(session)) => self.begin(Want::Session(session), out),
-            (None, Err(_)) => return out.push(Action::ToHost(unknown(id, &wanted))),
+            (None, Err(_)) => {
+                let text = format!(
+                    "session `{wanted}` does not exist, or no longer: session/new opens one"
+                );
+                return out.push(Action::ToHost(message::error(id, rpc::NOT_FOUND, &text)));
+            }
         };
         self.enqueue(index, Kind::Load, frame, id, out);
     }
