@@ -244,6 +244,60 @@ fn a_throw_away_session_leaves_its_patch_and_nothing_else() {
 }
 
 #[test]
+fn a_throw_away_session_saves_its_work_however_it_ends() {
+    let work = "!sh echo more >> a.txt; git init -q nested; echo x > nested/x";
+    // The agent dies.
+    let house = House::new();
+    let patch = house.file("died.patch");
+    let run = house.run(&["--prompt", work, "--prompt", "!exit 3", "--patch", &patch]);
+    assert!(!run.status.success(), "{run:?}");
+    let told = String::from_utf8_lossy(&run.stderr).into_owned();
+    assert!(told.contains("nested is a Git repository of its own"), "{told}");
+    house.applies(&patch);
+    assert_eq!(house.left_over(), Vec::<String>::new());
+
+    // A signal in the next prompt.
+    let patch = house.file("cut.patch");
+    let repository = house.repository().display().to_string();
+    let mut run = house.start_run(&[
+        "--repo",
+        &repository,
+        "--prompt",
+        work,
+        "--prompt",
+        "!sh echo begun; sleep 60",
+        "--patch",
+        &patch,
+    ]);
+    house::wait_for_line(&mut run, "begun");
+    kill(Pid::from_raw(i32::try_from(run.id()).unwrap()), Signal::SIGINT).unwrap();
+    assert_eq!(run.wait().unwrap().code(), Some(130));
+    house.applies(&patch);
+    assert_eq!(house.left_over(), Vec::<String>::new());
+
+    // No patch can be made: the session stays, and so it does not end well.
+    let patch = house.file("none.patch");
+    let run = house.run(&["--prompt", "!sh echo precious > p; rm -rf .git", "--patch", &patch]);
+    assert!(!run.status.success(), "{run:?}");
+    let told = String::from_utf8_lossy(&run.stderr).into_owned();
+    assert!(told.contains("the session is kept"), "{told}");
+    assert!(!std::path::Path::new(&patch).exists());
+    assert_eq!(house.left_over().len(), 1);
+}
+
+#[test]
+fn a_throw_away_session_without_a_patch_says_what_is_lost() {
+    let house = House::new();
+    let told = |run: &std::process::Output| String::from_utf8_lossy(&run.stderr).into_owned();
+    let run = house.run(&["--prompt", "!sh echo more >> a.txt"]);
+    assert!(run.status.success() && told(&run).contains("discarded"), "{run:?}");
+    let patch = house.file("empty.patch");
+    let run = house.run(&["--prompt", "hello", "--patch", &patch]);
+    assert!(run.status.success() && told(&run).contains("was not written"), "{run:?}");
+    assert!(!std::path::Path::new(&patch).exists());
+}
+
+#[test]
 fn a_throw_away_session_that_is_interrupted_leaves_nothing() {
     for (signal, code) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143)] {
         let house = House::new();

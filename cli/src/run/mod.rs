@@ -1,13 +1,16 @@
 //! `casemate run`: one throw-away session.
 //!
 //! A private allocator in a directory of its own, one session, the prompts, a summary; then everything is removed, also
-//! after Ctrl-C. What the agent says goes to stdout, everything else to stderr.
+//! after Ctrl-C. Work that was to be saved and could not be is the exception: it stays where it is, and the person hears
+//! where. What the agent says goes to stdout, everything else to stderr.
 
 mod conversation;
+mod harvest;
 pub(crate) mod patch;
 mod permission;
 mod screen;
 
+use std::cell::OnceCell;
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
@@ -15,6 +18,7 @@ use casemate_allocator::{Config, Running, Shutdown};
 use casemate_protocol::acp::bridge::Want;
 use casemate_protocol::api::Intent;
 use casemate_protocol::codes::exit;
+use casemate_protocol::ids::SessionId;
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines, Stdin};
 
 use crate::attach::{Allocator, AttachError};
@@ -23,7 +27,7 @@ use crate::failure::Failure;
 use crate::intent::IntentArgs;
 use crate::place::Place;
 use crate::run::conversation::Conversation;
-use crate::run::patch::Patch;
+use crate::run::harvest::{Ending, Target, harvest};
 use crate::run::permission::Permission;
 use crate::run::screen::Screen;
 use crate::stop::Stop;
@@ -41,27 +45,27 @@ pub(crate) struct Args {
     /// Answer the agent's permission requests instead of asking on the terminal
     #[arg(long, value_name = "ANSWER")]
     allow: Option<Permission>,
-    /// Save the session's work as a patch
+    /// Save the session's work as a patch, however the session ends
     #[arg(long, value_name = "FILE")]
     patch: Option<PathBuf>,
+    /// Replace the patch's file where it exists
+    #[arg(long, requires = "patch")]
+    force: bool,
 }
 
 /// Runs it to its end and removes everything.
 pub(crate) fn run(args: Args, verbose: u8) -> Result<u8, Failure> {
     let intent = args.intent.into_intent()?;
-    if let Some(file) = &args.patch {
-        patch::check_target(file)?;
-    }
+    let target = args.patch.map(|file| Target::check(file, args.force)).transpose()?;
     runtime::log_to_stderr(verbose);
     let runtime = runtime::start()?;
     let job = Job {
         intent,
         prompts: args.prompt,
         permission: args.allow.unwrap_or(Permission::Ask),
-        patch: args.patch,
         screen: Screen::new(verbose > 0),
     };
-    let outcome = runtime.block_on(throw_away(job));
+    let outcome = runtime.block_on(throw_away(job, target));
     // A read of the terminal may be blocked for ever in its thread: do not wait for it.
     runtime.shutdown_background();
     outcome
@@ -71,11 +75,10 @@ struct Job {
     intent: Intent,
     prompts: Vec<String>,
     permission: Permission,
-    patch: Option<PathBuf>,
     screen: Screen,
 }
 
-async fn throw_away(job: Job) -> Result<u8, Failure> {
+async fn throw_away(job: Job, target: Option<Target>) -> Result<u8, Failure> {
     // From here on a signal ends the job and not the process, so that what was made is removed.
     let mut stop = Stop::listen()?;
     let directory = ThrowAway::make(&std::env::temp_dir(), "casemate-run-").map_err(|error| {
@@ -91,29 +94,87 @@ async fn throw_away(job: Job) -> Result<u8, Failure> {
         }
         Err(signal) => return Ok(128 + signal),
     };
-    let outcome = match stop.or(work(job, &running, place)).await {
+    let allocator = Allocator::private(place, Client::new(running.endpoint())?);
+    let session = OnceCell::new();
+    let outcome = match stop.or(work(job, &running, &allocator, &session)).await {
         Ok(outcome) => outcome,
         Err(signal) => Ok(128 + signal),
     };
+    let ending =
+        if matches!(outcome, Ok(exit::OK | exit::FAILED)) { Ending::Whole } else { Ending::Cut };
+    // Without a target a summary is all that there is to gain, and not worth a wait after Ctrl-C.
+    let wanted = session.get().filter(|_| target.is_some() || ending == Ending::Whole);
+    let harvested = match wanted {
+        Some(session) => {
+            let mut screen = Screen::new(false);
+            let harvest = harvest(&allocator, session, target.as_ref(), ending, &mut screen);
+            stop.or(harvest).await.unwrap_or_else(|signal| {
+                Err(Failure::new(128 + signal, "interrupted before the work was saved"))
+            })
+        }
+        None => Ok(()),
+    };
+    if let (Err(failure), Some(_)) = (&harvested, &target) {
+        return keep(running, directory, failure, outcome).await;
+    }
     let removed = running.shutdown(Shutdown::StopAllAndDelete).await.map_err(Failure::from);
     let deleted = directory.close().map_err(|error| {
         Failure::because(exit::CANNOT_CREATE, "cannot remove the session's directory", &error)
     });
     // The job's own trouble is the one to tell.
     let code = outcome?;
+    harvested?;
     removed?;
     deleted?;
     Ok(code)
 }
 
-async fn work(mut job: Job, running: &Running, place: Place) -> Result<u8, Failure> {
-    let client = Client::new(running.endpoint())?;
-    let allocator = Allocator::private(place, client);
+/// The work was to be saved and is not: its session stays.
+async fn keep(
+    running: Running,
+    directory: ThrowAway,
+    failure: &Failure,
+    outcome: Result<u8, Failure>,
+) -> Result<u8, Failure> {
+    // It stays whatever becomes of its workers.
+    let stopped = running.shutdown(Shutdown::StopAll).await;
+    let directory = directory.keep();
+    let home = directory.join("home");
+    let mut text = format!(
+        "{failure}; nothing is lost: the session is kept, see `casemate --home {} sessions`; when you are done, run \
+         `casemate --home {} up --stop` and remove {}",
+        home.display(),
+        home.display(),
+        directory.display()
+    );
+    if let Err(error) = stopped {
+        text = format!("{text}; its worker may still run: {error}");
+    }
+    // A signal's number, or the job's own trouble, before ours.
+    let code = match outcome {
+        Ok(exit::OK) => failure.code(),
+        Ok(code) => code,
+        Err(first) => {
+            text = format!("{first}; {text}");
+            first.code()
+        }
+    };
+    Err(Failure::new(code, text))
+}
+
+/// The session's id is told as soon as there may be work in it.
+async fn work(
+    mut job: Job,
+    running: &Running,
+    allocator: &Allocator,
+    session: &OnceCell<SessionId>,
+) -> Result<u8, Failure> {
     job.screen.say(&up::tier_words(running.tier()));
     let (attachment, socket) = allocator
         .attach(&Want::Key(None), None, &job.intent)
         .await
         .map_err(AttachError::into_failure)?;
+    session.get_or_init(|| attachment.session);
     let mut conversation = Conversation::open(socket, job.permission, job.screen).await?;
     let mut code = exit::OK;
     let mut given = job.prompts.into_iter();
@@ -136,14 +197,6 @@ async fn work(mut job: Job, running: &Running, place: Place) -> Result<u8, Failu
             conversation.screen().say(&format!("the turn ended early: {reason}"));
             code = exit::FAILED;
         }
-    }
-    let worker =
-        allocator.worker_of(&attachment.session).await.map_err(AttachError::into_failure)?;
-    let patch = Patch::of(&worker).await?;
-    conversation.screen().say(&patch.summary());
-    if let Some(file) = &job.patch {
-        patch.save(file)?;
-        conversation.screen().say(&format!("saved as {}; `git apply` takes it", file.display()));
     }
     conversation.close().await;
     Ok(code)

@@ -32,8 +32,30 @@ impl Patch {
         if status == StatusCode::OK {
             return Ok(Self(body.to_vec()));
         }
-        let why = printable(&String::from_utf8_lossy(&body));
-        Err(Failure::new(exit::UNAVAILABLE, format!("the worker made no patch of the work: {why}")))
+        let why = printable(String::from_utf8_lossy(&body).trim());
+        // What the worker said is final; that it is ending is not.
+        let code = match status {
+            StatusCode::SERVICE_UNAVAILABLE => exit::UNAVAILABLE,
+            _ => exit::FAILED,
+        };
+        Err(Failure::new(code, format!("no patch of the work: {why}")))
+    }
+
+    /// Nothing changed.
+    pub(super) fn is_empty(&self) -> bool {
+        changes(&self.0).is_empty()
+    }
+
+    /// What the worker could not put into it, in its words: lines ahead of the first file.
+    pub(super) fn left_out(&self) -> Vec<String> {
+        let ahead = self.0.split(|byte| *byte == b'\n');
+        let ahead = ahead.map_while(|line| line.strip_prefix(b"# left out: "));
+        ahead.map(|line| printable(&String::from_utf8_lossy(line))).collect()
+    }
+
+    #[cfg(test)]
+    pub(super) fn from_bytes(bytes: &[u8]) -> Self {
+        Self(bytes.to_vec())
     }
 
     /// In words, one line a file.
@@ -161,6 +183,16 @@ mod tests {
         let binary = b"diff --git a/b b/b\nindex 1..2\nGIT binary patch\nliteral 1\n+x\n\n";
         assert_eq!(Patch(binary.to_vec()).summary(), "1 file changed:\n  b binary");
         assert_eq!(Patch(Vec::new()).summary(), "nothing changed in the worktree");
+    }
+
+    #[test]
+    fn what_was_left_out_is_told_and_is_no_change() {
+        let only = Patch(b"# left out: n is a Git repository of its own\n".to_vec());
+        assert!(only.is_empty());
+        assert_eq!(only.left_out(), ["n is a Git repository of its own"]);
+        // Content is no word of the worker's.
+        let file = b"diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -0,0 +1 @@\n+# left out: y\n";
+        assert!(Patch(file.to_vec()).left_out().is_empty());
     }
 
     #[test]

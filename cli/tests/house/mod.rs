@@ -66,7 +66,7 @@ impl House {
         assert!(status.unwrap().success(), "git {args:?}");
     }
 
-    fn repository(&self) -> PathBuf {
+    pub(crate) fn repository(&self) -> PathBuf {
         self.directory.path().join("repository")
     }
 
