@@ -1,5 +1,6 @@
 //! Sessions from allocate to close, over HTTP, against the stand-in worker: it can be idle, busy and dirty on cue, which
 //! the real one can only be with an agent.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails there")]
 
 mod house;
 
