@@ -65,7 +65,7 @@ impl IntoApi for ProfileError {
 impl IntoApi for RepositoryError {
     fn into_api(self) -> ApiError {
         let kind = match self {
-            Self::Missing(_) | Self::NotGit(_) => ErrorKind::NotFound,
+            Self::Missing(_) | Self::Unreadable(_) | Self::NotGit(_) => ErrorKind::NotFound,
             Self::Userinfo | Self::Unsupported(_) | Self::Inside(_) => ErrorKind::Invalid,
         };
         refuse(kind, self)

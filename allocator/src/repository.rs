@@ -3,6 +3,7 @@
 //! Only file names are looked at. No Git runs here and no configuration of the repository is read: both could execute
 //! what its owner planted.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use casemate_protocol::worker::Repository;
@@ -19,6 +20,9 @@ pub(crate) enum RepositoryError {
     /// Nothing there.
     #[error("no repository at {0}: the path does not exist or cannot be entered")]
     Missing(PathBuf),
+    /// Somebody else's, and closed.
+    #[error("{0} cannot be read: permission denied; make it readable for this user")]
+    Unreadable(PathBuf),
     /// Something else there.
     #[error("{0} is not in a Git repository; run `git init` there or name another path")]
     NotGit(PathBuf),
@@ -46,7 +50,13 @@ pub(crate) fn resolve(text: &str, home: &Path) -> Result<Repository, RepositoryE
     if !path.is_absolute() {
         return Err(RepositoryError::Unsupported(text.to_owned()));
     }
-    let start = path.canonicalize().map_err(|_| RepositoryError::Missing(path.to_owned()))?;
+    let start = path.canonicalize().map_err(|error| match error.kind() {
+        ErrorKind::PermissionDenied => RepositoryError::Unreadable(path.to_owned()),
+        _ => RepositoryError::Missing(path.to_owned()),
+    })?;
+    if let Some(closed) = closed(&start) {
+        return Err(RepositoryError::Unreadable(closed));
+    }
     let git = start
         .ancestors()
         .find_map(git_dir)
@@ -75,6 +85,14 @@ fn git_dir(directory: &Path) -> Option<PathBuf> {
         Err(_) => target,
     };
     is_git_dir(&common).then_some(common)
+}
+
+/// The first of the directory and the `.git` at or above it, where it may not be listed.
+fn closed(start: &Path) -> Option<PathBuf> {
+    let git = start.ancestors().map(|path| path.join(".git")).find(|git| git.is_dir());
+    std::iter::once(start.to_owned()).chain(git).find(|path| {
+        std::fs::read_dir(path).is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
+    })
 }
 
 /// As Git's own test: `HEAD`, `objects/` and `refs/`.

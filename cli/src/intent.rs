@@ -68,6 +68,13 @@ impl IntentArgs {
 }
 
 fn repository(text: String) -> Result<String, Failure> {
+    if is_ssh(&text) {
+        let what = "SSH remotes are not supported, for an agent has no keys of yours; give the https:// URL";
+        return Err(Failure::new(
+            exit::USAGE,
+            format!("--repo: {what}, or a clone on this machine"),
+        ));
+    }
     if text.contains("://") {
         return Ok(text);
     }
@@ -81,6 +88,15 @@ fn existing(option: &str, path: &Path) -> Result<PathBuf, Failure> {
     path.canonicalize().map_err(|error| {
         Failure::because(exit::NO_INPUT, format!("{option} {}", path.display()), &error)
     })
+}
+
+/// `ssh://…`, or scp's `user@host:path` (git-clone(1), "GIT URLS"): a colon before the first slash.
+fn is_ssh(text: &str) -> bool {
+    if let Some((scheme, _)) = text.split_once("://") {
+        return matches!(scheme, "ssh" | "git+ssh" | "ssh+git");
+    }
+    let host = text.split('/').next().unwrap_or_default();
+    host.contains(':') && !Path::new(text).exists()
 }
 
 fn directory(option: &str, path: &Path) -> Result<PathBuf, Failure> {
@@ -130,6 +146,9 @@ mod tests {
     #[test]
     fn a_repository_is_a_url_or_an_existing_directory() {
         assert_eq!(repository("https://x/y.git".into()).unwrap(), "https://x/y.git");
+        for ssh in ["git@github.com:a/b", "ssh://git@example.org/a", "host:a"] {
+            assert!(repository(ssh.into()).unwrap_err().to_string().contains("https://"), "{ssh}");
+        }
         assert_eq!(repository("/no/such/place".into()).unwrap_err().code(), exit::NO_INPUT);
         assert_eq!(repository("/proc/version".into()).unwrap_err().code(), exit::NO_INPUT);
     }

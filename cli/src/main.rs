@@ -10,6 +10,7 @@ mod demo;
 mod doctor;
 mod failure;
 mod intent;
+mod notice;
 mod output;
 mod place;
 mod policy;
@@ -23,10 +24,12 @@ mod supervisor;
 mod throw_away;
 mod up;
 
+use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{ArgAction, Parser, Subcommand};
 
 use crate::failure::Failure;
@@ -79,6 +82,10 @@ fn main() -> ExitCode {
             let code = if error.use_stderr() { casemate_protocol::codes::exit::USAGE } else { 0 };
             // Nothing is to be done where not even the usage can be printed.
             let _ = error.print();
+            if is_agent_without_dashes(error.kind(), std::env::args_os().skip(1)) {
+                let hint = "the agent's command goes after `--`, as in `casemate run --prompt TEXT -- AGENT`";
+                let _ = writeln!(std::io::stderr(), "casemate: {hint}");
+            }
             return ExitCode::from(code);
         }
     };
@@ -90,6 +97,14 @@ fn main() -> ExitCode {
             ExitCode::from(failure.code())
         }
     }
+}
+
+/// Whether a wrong command line looks like one whose agent is not set apart.
+fn is_agent_without_dashes(kind: ErrorKind, args: impl Iterator<Item = OsString>) -> bool {
+    let wrong = matches!(kind, ErrorKind::UnknownArgument | ErrorKind::MissingRequiredArgument);
+    let args: Vec<OsString> = args.collect();
+    let starts_an_agent = args.iter().any(|arg| arg == "acp" || arg == "run");
+    wrong && starts_an_agent && !args.iter().any(|arg| arg == "--")
 }
 
 /// Keys, tokens and conversations are in this process: nobody of the same user, a session's agent in tier `domain` least of
@@ -105,6 +120,9 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
     let place = Place::find(cli.home)?;
     if matches!(cli.command, Command::Acp(_) | Command::Up(_) | Command::Run(_)) {
         conceal()?;
+    }
+    if matches!(cli.command, Command::Acp(_) | Command::Up(_) | Command::Sessions(_)) {
+        place.check_owner()?;
     }
     match cli.command {
         Command::Acp(args) => acp::run(args, &place, cli.verbose),

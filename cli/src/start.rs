@@ -58,6 +58,11 @@ pub(crate) async fn tier(place: &Place) -> Result<Option<Tier>, Failure> {
     Ok(serving(place).await?.and_then(|(_, endpoint)| endpoint.tier))
 }
 
+/// What the allocator of this place says of itself, if one serves.
+pub(crate) async fn endpoint(place: &Place) -> Result<Option<Endpoint>, Failure> {
+    Ok(serving(place).await?.map(|(_, endpoint)| endpoint))
+}
+
 /// The process id of the allocator that serves this place.
 pub(crate) async fn pid(place: &Place) -> Result<Option<Pid>, Failure> {
     let Some((_, endpoint)) = serving(place).await? else { return Ok(None) };

@@ -6,6 +6,7 @@
 use std::net::SocketAddr;
 
 use casemate_allocator::{Config, Shutdown};
+use casemate_protocol::api::Endpoint;
 use casemate_protocol::codes::exit;
 use casemate_protocol::tier::Tier;
 use tokio::signal::unix::{SignalKind, signal};
@@ -20,7 +21,7 @@ pub(crate) struct Args {
     /// Where to listen; loopback only; port 0: a free one of 20000-20999
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
-    /// The tier that new sessions get (default: the best that this machine has)
+    /// The tier that new sessions get: namespace or domain (default: the best that this machine has)
     #[arg(long, value_name = "TIER", value_parser = tier)]
     tier: Option<Tier>,
     /// Go on in the background and return once it serves
@@ -104,6 +105,9 @@ pub(crate) fn tier_words(tier: Tier) -> String {
 }
 
 async fn detach(args: &Args, place: &Place) -> Result<u8, Failure> {
+    if let Some(running) = start::endpoint(place).await? {
+        return already(args, &running);
+    }
     let mut options = vec!["--listen".to_owned(), args.listen.to_string()];
     if let Some(tier) = args.tier {
         options.extend(["--tier".to_owned(), tier.to_string()]);
@@ -112,6 +116,26 @@ async fn detach(args: &Args, place: &Place) -> Result<u8, Failure> {
     let tier = start::tier(place).await?.map_or_else(String::new, tier_words);
     eprintln!("casemate: serving in the background, {tier}; log: {}", place.log().display());
     Ok(exit::OK)
+}
+
+/// One serves: what was asked for is there already, or cannot be had without stopping it.
+fn already(args: &Args, running: &Endpoint) -> Result<u8, Failure> {
+    let tier = running.tier.map_or_else(|| "unknown".to_owned(), |tier| tier.to_string());
+    let words = format!("already running (pid {}, tier {tier}, {})", running.pid, running.address);
+    if differs(args, running) {
+        let text =
+            format!("{words} with other options; `casemate up --stop` ends it and its workers");
+        return Err(Failure::new(exit::BUSY, text));
+    }
+    eprintln!("casemate: {words}");
+    Ok(exit::OK)
+}
+
+/// True where the running one is not what the options ask for. No tier and port 0 ask for nothing.
+fn differs(args: &Args, running: &Endpoint) -> bool {
+    let tier = args.tier.is_some() && args.tier != running.tier;
+    let port = args.listen.port() != 0 && args.listen != running.address;
+    tier || port || args.listen.ip() != running.address.ip()
 }
 
 async fn stop(place: &Place) -> Result<u8, Failure> {
@@ -124,4 +148,28 @@ async fn stop(place: &Place) -> Result<u8, Failure> {
     start::wait_for_end(place, pid).await?;
     eprintln!("casemate: stopped");
     Ok(exit::OK)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_that_ask_for_another_allocator_are_told_from_those_that_do_not() {
+        let running = Endpoint {
+            address: "127.0.0.1:4000".parse().unwrap(),
+            token: "t".into(),
+            pid: 1,
+            tier: Some(Tier::Namespace),
+        };
+        let asks = |listen: &str, tier| {
+            let listen = listen.parse().unwrap();
+            let args = Args { listen, tier, detach: true, stop: false, background: false };
+            differs(&args, &running)
+        };
+        assert!(!asks("127.0.0.1:0", None));
+        assert!(!asks("127.0.0.1:4000", Some(Tier::Namespace)));
+        assert!(asks("127.0.0.1:4001", None));
+        assert!(asks("127.0.0.1:0", Some(Tier::Domain)));
+    }
 }

@@ -302,6 +302,19 @@ pub struct Evidence {
 }
 
 impl Evidence {
+    /// For people: `1 changed file, 2 unpushed commits, 0 stashes`.
+    #[must_use]
+    pub fn in_words(&self) -> String {
+        let count = |number: u64, one: &str, many: &str| match number {
+            1 => format!("1 {one}"),
+            _ => format!("{number} {many}"),
+        };
+        let files = count(self.dirty, "changed file", "changed files");
+        let commits = count(self.unpushed, "unpushed commit", "unpushed commits");
+        let stashes = count(self.stashes, "stash", "stashes");
+        format!("{files}, {commits}, {stashes}")
+    }
+
     /// Nothing would be lost.
     #[must_use]
     pub fn is_clean(&self) -> bool {

@@ -13,7 +13,7 @@ use crate::attach::Allocator;
 use crate::failure::Failure;
 use crate::intent::IntentArgs;
 use crate::place::Place;
-use crate::runtime;
+use crate::{notice, runtime};
 
 /// Options of `casemate acp`.
 #[derive(Debug, clap::Args)]
@@ -29,6 +29,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args, place: &Place, verbose: u8) -> Result<u8, Failure> {
     let named = std::env::var("CASEMATE_SESSION_KEY").ok().filter(|key| !key.is_empty());
     let settings = Settings { intent: args.intent.into_intent()?, key: args.key.or(named) };
+    notice::say(&settings.intent);
     runtime::log_to_stderr(verbose);
     let runtime = runtime::start()?;
     let allocator = Allocator::of(place.clone());

@@ -36,7 +36,7 @@ use crate::{output, runtime, supervisor, up};
 /// Options of `casemate demo`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The tier to demonstrate (default: the best that this machine has)
+    /// The tier to demonstrate: namespace or domain (default: the best that this machine has)
     #[arg(long, value_name = "TIER", value_parser = up::tier)]
     tier: Option<Tier>,
     /// Print the lines as JSON

@@ -32,7 +32,7 @@ use crate::run::permission::Permission;
 use crate::run::screen::Screen;
 use crate::stop::Stop;
 use crate::throw_away::ThrowAway;
-use crate::{runtime, supervisor, up};
+use crate::{notice, runtime, supervisor, up};
 
 /// Options of `casemate run`.
 #[derive(Debug, clap::Args)]
@@ -57,6 +57,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args, verbose: u8) -> Result<u8, Failure> {
     let intent = args.intent.into_intent()?;
     let target = args.patch.map(|file| Target::check(file, args.force)).transpose()?;
+    notice::say(&intent);
     runtime::log_to_stderr(verbose);
     let runtime = runtime::start()?;
     let job = Job {

@@ -105,12 +105,7 @@ fn agent(view: &SessionView) -> String {
 }
 
 fn unfinished(evidence: &Evidence) -> Option<String> {
-    (!evidence.is_clean()).then(|| {
-        format!(
-            "{} changed files, {} unpushed commits, {} stashes",
-            evidence.dirty, evidence.unpushed, evidence.stashes
-        )
-    })
+    (!evidence.is_clean()).then(|| evidence.in_words())
 }
 
 /// Names come from chats and repositories: control characters would reach the terminal.

@@ -255,12 +255,8 @@ impl Bridge {
 }
 
 fn unfinished_work(evidence: &Evidence) -> Option<String> {
-    (!evidence.is_clean()).then(|| {
-        format!(
-            "this conversation goes on in its worktree with {} changed files, {} unpushed commits, {} stashes",
-            evidence.dirty, evidence.unpushed, evidence.stashes
-        )
-    })
+    (!evidence.is_clean())
+        .then(|| format!("this conversation goes on in its worktree with {}", evidence.in_words()))
 }
 
 /// What the end of a connection means for the requests that were sent over it.
