@@ -142,8 +142,8 @@ async fn keep(
     let directory = directory.keep();
     let home = directory.join("home");
     let mut text = format!(
-        "{failure}; nothing is lost: the session is kept, see `casemate --home {} sessions`; when you are done, run \
-         `casemate --home {} up --stop` and remove {}",
+        "{failure}; nothing is lost: the session is kept; `casemate --home {} sessions` shows it and \
+         `sessions patch` takes its work; when you are done, run `casemate --home {} up --stop` and remove {}",
         home.display(),
         home.display(),
         directory.display()
