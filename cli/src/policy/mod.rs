@@ -17,6 +17,7 @@ use clap::Subcommand;
 use serde_json::json;
 
 use crate::failure::Failure;
+use crate::output;
 use crate::place::Place;
 use question::Question;
 
@@ -146,33 +147,33 @@ fn check(named: &str, as_json: bool, home: &Path) -> Result<u8, Failure> {
                 "socket": policy.sockets.allow.len(), "syscall": policy.syscalls.len(),
                 "environment": policy.environment.len(), "rlimit": policy.rlimits.len(),
             });
-            println!(
-                "{}",
+            output::write(format!(
+                "{}\n",
                 json!({
                     "ok": true, "policy": named, "name": policy.name, "revision": policy.revision,
                     "tier": policy.tier, "landlock_abi": policy.landlock_abi, "rules": rules,
                 })
-            );
+            ))?;
             Ok(exit::OK)
         }
         Ok(policy) => {
-            println!("{named}: ok, revision {}", policy.revision);
-            println!(
-                "{} rules, tier {} or stronger, Landlock ABI {} or later",
+            output::write(format!(
+                "{named}: ok, revision {}\n{} rules, tier {} or stronger, Landlock ABI {} or later\n",
+                policy.revision,
                 policy.rule_count(),
                 policy.tier,
                 policy.landlock_abi
-            );
+            ))?;
             Ok(exit::OK)
         }
         Err(error) if as_json => {
             let (line, column) = error.position.unzip();
-            println!(
-                "{}",
+            output::write(format!(
+                "{}\n",
                 json!({
                     "ok": false, "policy": named, "line": line, "column": column, "message": error.message,
                 })
-            );
+            ))?;
             Ok(exit::DATA)
         }
         Err(error) => Err(Failure::because(exit::DATA, named, &error)),
@@ -215,9 +216,9 @@ fn explain(asked: &Explain, home: &Path) -> Result<u8, Failure> {
         if let Some(object) = object.as_object_mut() {
             object.extend(answer.to_json());
         }
-        println!("{object}");
+        output::write(format!("{object}\n"))?;
     } else {
-        print!("{answer}");
+        output::write(answer.to_string())?;
     }
     Ok(exit::OK)
 }
@@ -238,29 +239,35 @@ fn diff(a: &str, b: &str, as_json: bool) -> Result<u8, Failure> {
     let (ours, theirs) = (load(a)?, load(b)?);
     let diff = Diff::between(&ours, &theirs);
     if as_json {
-        println!(
-            "{}",
+        output::write(format!(
+            "{}\n",
             json!({
                 "a": a, "a_revision": ours.revision, "b": b, "b_revision": theirs.revision,
                 "only_a": diff.only_a, "only_b": diff.only_b, "otherwise": diff.otherwise,
             })
-        );
+        ))?;
     } else {
-        println!("A is {a}, B is {b}");
-        let parts = [
-            ("B allows, A does not", &diff.only_b),
-            ("A allows, B does not", &diff.only_a),
-            ("otherwise different", &diff.otherwise),
-        ];
-        for (title, list) in parts {
-            println!("{title}: {}", if list.is_empty() { "nothing" } else { "" }.trim_end());
-            for one in list {
-                let line = one.line.map_or_else(String::new, |line| format!(" (line {line})"));
-                println!("  {:<12} {}{line}", one.kind, one.text);
-            }
-        }
+        output::write(in_words(a, b, &diff))?;
     }
     Ok(if diff.only_b.is_empty() { exit::OK } else { exit::FAILED })
+}
+
+/// What a person reads of a comparison.
+fn in_words(a: &str, b: &str, diff: &Diff) -> String {
+    let parts = [
+        ("B allows, A does not", &diff.only_b),
+        ("A allows, B does not", &diff.only_a),
+        ("otherwise different", &diff.otherwise),
+    ];
+    let mut words = format!("A is {a}, B is {b}\n");
+    for (title, list) in parts {
+        words += &format!("{title}:{}\n", if list.is_empty() { " nothing" } else { "" });
+        for one in list {
+            let line = one.line.map_or_else(String::new, |line| format!(" (line {line})"));
+            words += &format!("  {:<12} {}{line}\n", one.kind, one.text);
+        }
+    }
+    words
 }
 
 #[cfg(test)]
