@@ -45,6 +45,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// The `casemate-supervisor` program.
     pub supervisor: PathBuf,
+    /// Where profiles are read; `None`: `profiles/` of the home. A throw-away home has none of its own.
+    pub profiles: Option<PathBuf>,
     /// The tier of new sessions; `None`: the best that this machine gives, measured.
     pub tier: Option<Tier>,
     /// The longest time that a starting worker may be silent. A clone reports progress.
@@ -62,6 +64,7 @@ impl Config {
             home,
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             supervisor,
+            profiles: None,
             tier: None,
             patience: Duration::from_secs(120),
             owned: false,
@@ -196,6 +199,7 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
         store,
         secret,
         supervisor: config.supervisor,
+        profiles: config.profiles.unwrap_or_else(|| home.profiles()),
         tier,
         patience: config.patience,
         owned: config.owned,

@@ -51,9 +51,13 @@ pub(crate) struct Plan {
 }
 
 /// Resolves an intent. Reads profile, policy and PATH; changes nothing.
-pub(crate) fn make(intent: &Intent, home: &Home, tier: Tier) -> Result<(Plan, Terms), ApiError> {
-    let profile =
-        Profile::load(&home.profiles(), &intent.profile).map_err(|error| error.into_api())?;
+pub(crate) fn make(
+    intent: &Intent,
+    home: &Home,
+    profiles: &Path,
+    tier: Tier,
+) -> Result<(Plan, Terms), ApiError> {
+    let profile = Profile::load(profiles, &intent.profile).map_err(|error| error.into_api())?;
     if tier < profile.tier {
         let message = format!(
             "profile `{}` wants tier {} and this machine gives {tier}; `casemate doctor` says what is missing",

@@ -127,7 +127,7 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
     match cli.command {
         Command::Acp(args) => acp::run(args, &place, cli.verbose),
         Command::Up(args) => up::run(args, &place, cli.verbose),
-        Command::Run(args) => run::run(args, cli.verbose),
+        Command::Run(args) => run::run(args, &place, cli.verbose),
         Command::Sessions(args) => sessions::run(args, &place),
         Command::Policy(args) => policy::run(args, &place),
         Command::Demo(args) => demo::run(args),

@@ -65,6 +65,11 @@ impl Place {
         &self.0
     }
 
+    /// The administrator's profiles.
+    pub(crate) fn profiles(&self) -> PathBuf {
+        self.0.join("profiles")
+    }
+
     /// Where the allocator says how to reach it.
     pub(crate) fn endpoint(&self) -> PathBuf {
         self.0.join("run/allocator.json")

@@ -60,8 +60,10 @@ impl Driver {
             match step {
                 Step::Plan => {
                     let (intent, home, tier) = (body.intent.clone(), self.home.clone(), self.tier);
-                    let made =
-                        tokio::task::spawn_blocking(move || plan::make(&intent, &home, tier));
+                    let profiles = self.profiles.clone();
+                    let made = tokio::task::spawn_blocking(move || {
+                        plan::make(&intent, &home, &profiles, tier)
+                    });
                     plan = Some(made.await.map_err(|error| refuse(ErrorKind::Internal, error))??);
                 }
                 step => {

@@ -44,6 +44,7 @@ pub(crate) struct Parts {
     pub(crate) store: Store,
     pub(crate) secret: SigningSecret,
     pub(crate) supervisor: PathBuf,
+    pub(crate) profiles: PathBuf,
     pub(crate) tier: Tier,
     pub(crate) patience: Duration,
     pub(crate) owned: bool,
@@ -56,6 +57,7 @@ pub(crate) struct Driver {
     store: Arc<Store>,
     secret: SigningSecret,
     supervisor: PathBuf,
+    profiles: PathBuf,
     tier: Tier,
     patience: Duration,
     owned: bool,
@@ -104,12 +106,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Driver {
     pub(crate) fn new(parts: Parts) -> Arc<Self> {
-        let Parts { home, store, secret, supervisor, tier, patience, owned } = parts;
+        let Parts { home, store, secret, supervisor, profiles, tier, patience, owned } = parts;
         Arc::new(Self {
             home,
             store: Arc::new(store),
             secret,
             supervisor,
+            profiles,
             tier,
             patience,
             owned,

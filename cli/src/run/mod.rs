@@ -53,8 +53,8 @@ pub(crate) struct Args {
     force: bool,
 }
 
-/// Runs it to its end and removes everything.
-pub(crate) fn run(args: Args, verbose: u8) -> Result<u8, Failure> {
+/// Runs it to its end and removes everything. Of the `own` place only the profiles are used.
+pub(crate) fn run(args: Args, own: &Place, verbose: u8) -> Result<u8, Failure> {
     let intent = args.intent.into_intent()?;
     let target = args.patch.map(|file| Target::check(file, args.force)).transpose()?;
     notice::say(&intent);
@@ -66,7 +66,7 @@ pub(crate) fn run(args: Args, verbose: u8) -> Result<u8, Failure> {
         permission: args.allow.unwrap_or(Permission::Ask),
         screen: Screen::new(verbose > 0),
     };
-    let outcome = runtime.block_on(throw_away(job, target));
+    let outcome = runtime.block_on(throw_away(job, target, own.profiles()));
     // A read of the terminal may be blocked for ever in its thread: do not wait for it.
     runtime.shutdown_background();
     outcome
@@ -79,7 +79,7 @@ struct Job {
     screen: Screen,
 }
 
-async fn throw_away(job: Job, target: Option<Target>) -> Result<u8, Failure> {
+async fn throw_away(job: Job, target: Option<Target>, profiles: PathBuf) -> Result<u8, Failure> {
     // From here on a signal ends the job and not the process, so that what was made is removed.
     let mut stop = Stop::listen()?;
     let directory = ThrowAway::make(&std::env::temp_dir(), "casemate-run-").map_err(|error| {
@@ -88,7 +88,11 @@ async fn throw_away(job: Job, target: Option<Target>) -> Result<u8, Failure> {
     // Inside, so that the allocator makes it with the mode that it wants.
     let home = directory.path().join("home");
     let place = Place::at(home.clone());
-    let config = Config { owned: true, ..Config::new(home, supervisor::program()?) };
+    let config = Config {
+        owned: true,
+        profiles: Some(profiles),
+        ..Config::new(home, supervisor::program()?)
+    };
     let running = match stop.or(casemate_allocator::start(config)).await {
         Ok(started) => {
             started.map_err(|error| Failure::because(error.exit_code(), "cannot start", &error))?

@@ -95,6 +95,17 @@ fn an_unknown_profile_is_named_with_the_file_to_write() {
 }
 
 #[test]
+fn a_throw_away_session_obeys_the_profiles_of_its_user() {
+    let place = Place::new();
+    let profiles = place.casemate_home().join("profiles");
+    std::fs::create_dir_all(&profiles).unwrap();
+    let file = profiles.join("tight.toml");
+    std::fs::write(&file, "policy = \"strict\"\ntier = \"pod\"\n").unwrap();
+    let said = run(&place, &["--profile", "tight"], None);
+    assert_refused(&place, &said, exit::UNAVAILABLE, &["tight", "pod"]);
+}
+
+#[test]
 fn a_missing_repository_is_named() {
     let place = Place::new();
     let said = run(&place, &["--repo", "/no/such/repository"], None);
