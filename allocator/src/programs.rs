@@ -32,6 +32,11 @@ pub(crate) enum ProgramError {
         /// All candidates.
         looked: Vec<String>,
     },
+    /// There, and not a program.
+    #[error(
+        "agent `{0}` is not an executable file; name the agent's program, or set its mode (chmod +x)"
+    )]
+    NotExecutable(PathBuf),
     /// Granting it would grant sessions.
     #[error(
         "{0} lies inside casemate's home, of which no agent gets anything; install the agent elsewhere"
@@ -107,14 +112,17 @@ fn locate(argv0: &str, path: &std::ffi::OsStr) -> Result<PathBuf, ProgramError> 
         let absolute = std::env::split_paths(path).filter(|directory| directory.is_absolute());
         absolute.map(|directory| directory.join(argv0)).collect()
     };
-    candidates
+    let program = candidates
         .iter()
         .filter(|candidate| is_executable(candidate))
-        .find_map(|candidate| candidate.canonicalize().ok())
-        .ok_or_else(|| ProgramError::NotFound {
+        .find_map(|candidate| candidate.canonicalize().ok());
+    program.ok_or_else(|| match candidates.iter().find(|candidate| candidate.exists()) {
+        Some(there) => ProgramError::NotExecutable(there.clone()),
+        None => ProgramError::NotFound {
             program: argv0.to_owned(),
             looked: candidates.iter().map(|path| path.display().to_string()).collect(),
-        })
+        },
+    })
 }
 
 fn is_executable(path: &Path) -> bool {

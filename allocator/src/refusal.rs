@@ -80,6 +80,11 @@ impl IntoApi for ProgramError {
                 message: self.to_string(),
                 start: Some(StartError::AgentNotFound { message: self.to_string() }),
             },
+            Self::NotExecutable(_) => ApiError {
+                kind: ErrorKind::Invalid,
+                message: self.to_string(),
+                start: Some(StartError::AgentNotRunnable { message: self.to_string() }),
+            },
             _ => refuse(ErrorKind::Invalid, self),
         }
     }

@@ -156,6 +156,12 @@ pub enum StartError {
         /// What and how to mend it.
         message: String,
     },
+    /// The agent's program is there and cannot be run.
+    #[error("agent: {message}")]
+    AgentNotRunnable {
+        /// What and how to mend it.
+        message: String,
+    },
     /// The address is taken.
     #[error("listen: {message}")]
     Listen {
@@ -206,6 +212,7 @@ impl StartError {
             Self::Tier { .. } => exit::TIER,
             Self::Repository { .. } => exit::NO_INPUT,
             Self::AgentNotFound { .. } => exit::AGENT_NOT_FOUND,
+            Self::AgentNotRunnable { .. } => exit::AGENT_NOT_RUNNABLE,
             Self::Listen { .. } | Self::Ports { .. } | Self::SlotBusy { .. } => exit::BUSY,
             Self::Volume { .. } => exit::CANNOT_CREATE,
             Self::Shield { .. } | Self::Other { .. } => exit::SOFTWARE,

@@ -133,6 +133,13 @@ fn an_agent_that_is_not_there_is_named() {
 }
 
 #[test]
+fn an_agent_that_is_no_program_is_told_from_one_that_is_not_there() {
+    let place = Place::new();
+    let said = run(&place, &[], Some(&["/etc/passwd"]));
+    assert_refused(&place, &said, exit::AGENT_NOT_RUNNABLE, &["/etc/passwd", "executable"]);
+}
+
+#[test]
 fn an_agent_that_exits_at_once_is_told_with_its_exit_code() {
     let place = Place::new();
     let said = run(&place, &[], Some(&["/bin/sh", "-c", "exit 3"]));
