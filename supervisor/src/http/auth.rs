@@ -4,16 +4,12 @@
 
 use casemate_protocol::ids::{Generation, Incarnation, SessionId, SlotId};
 use casemate_protocol::token::{Audience, Claims, PublicKey, TokenError};
-use casemate_protocol::worker::WorkerConfig;
 use hyper::header::{AUTHORIZATION, HeaderMap, ORIGIN};
 
-/// What a token must be for.
+/// Whose signature a token must carry, and for which slot.
 #[derive(Debug, Clone)]
 pub struct Gate {
     key: PublicKey,
-    session: SessionId,
-    incarnation: Incarnation,
-    generation: Generation,
     slot: SlotId,
 }
 
@@ -47,16 +43,10 @@ impl Refusal {
 // === impl Gate ===
 
 impl Gate {
-    /// The gate of one worker.
+    /// The gate of a slot's worker.
     #[must_use]
-    pub fn of(config: &WorkerConfig) -> Self {
-        Self {
-            key: config.verify_key,
-            session: config.session.clone(),
-            incarnation: config.incarnation,
-            generation: config.generation,
-            slot: config.slot.clone(),
-        }
+    pub fn new(key: PublicKey, slot: SlotId) -> Self {
+        Self { key, slot }
     }
 
     /// Refuses whoever comes from a browser.
@@ -67,32 +57,41 @@ impl Gate {
         if headers.contains_key(ORIGIN) { Err(Refusal::Origin) } else { Ok(()) }
     }
 
-    /// Checks the token of a call. `now` is in seconds since the Unix epoch.
+    /// What the token of a call opens in this worker; which session that is, is the caller's to look up. `now` is in seconds
+    /// since the Unix epoch.
     ///
     /// # Errors
     /// [`Refusal`].
-    pub fn check(&self, headers: &HeaderMap, wanted: &[Audience], now: u64) -> Result<(), Refusal> {
+    pub fn claims(&self, headers: &HeaderMap, now: u64) -> Result<Claims, Refusal> {
         let claims = self.key.verify(bearer(headers)?, now)?;
-        self.compare(&claims, wanted)?;
-        Ok(())
+        if claims.slot != self.slot {
+            return Err(TokenError::Mismatch("slot").into());
+        }
+        Ok(claims)
     }
+}
 
-    fn compare(&self, claims: &Claims, wanted: &[Audience]) -> Result<(), TokenError> {
-        let mismatch = if claims.session != self.session {
-            "session"
-        } else if claims.slot != self.slot {
-            "slot"
-        } else if claims.incarnation != self.incarnation {
-            "incarnation"
-        } else if claims.generation != self.generation {
-            "generation"
-        } else if !wanted.contains(&claims.audience) {
-            "audience"
-        } else {
-            return Ok(());
-        };
-        Err(TokenError::Mismatch(mismatch))
-    }
+/// Whether claims open this generation of this session for one of these audiences.
+///
+/// # Errors
+/// [`TokenError::Mismatch`] with what differs.
+pub fn compare(
+    claims: &Claims,
+    session: (&SessionId, Incarnation, Generation),
+    wanted: &[Audience],
+) -> Result<(), TokenError> {
+    let mismatch = if claims.session != *session.0 {
+        "session"
+    } else if claims.incarnation != session.1 {
+        "incarnation"
+    } else if claims.generation != session.2 {
+        "generation"
+    } else if !wanted.contains(&claims.audience) {
+        "audience"
+    } else {
+        return Ok(());
+    };
+    Err(TokenError::Mismatch(mismatch))
 }
 
 fn bearer(headers: &HeaderMap) -> Result<&str, Refusal> {
@@ -123,7 +122,20 @@ mod tests {
             audience: Audience::Attach,
             expires: 100,
         };
-        (secret, Gate::of(&config), claims)
+        (secret, Gate::new(config.verify_key, config.slot), claims)
+    }
+
+    /// As the endpoints ask: the worker's gate, then the session named by `own`.
+    fn check(
+        gate: &Gate,
+        own: &Claims,
+        headers: &HeaderMap,
+        wanted: &[Audience],
+        now: u64,
+    ) -> Result<(), Refusal> {
+        let claims = gate.claims(headers, now)?;
+        compare(&claims, (&own.session, own.incarnation, own.generation), wanted)?;
+        Ok(())
     }
 
     fn headers(token: &str) -> HeaderMap {
@@ -135,17 +147,21 @@ mod tests {
     fn a_token_of_this_worker_and_audience_passes() {
         let (secret, gate, claims) = setup();
         let headers = headers(&secret.sign(&claims));
-        assert_eq!(gate.check(&headers, &[Audience::Attach], 99), Ok(()));
+        assert_eq!(check(&gate, &claims, &headers, &[Audience::Attach], 99), Ok(()));
         assert_eq!(
-            gate.check(&headers, &[Audience::Control], 99),
+            check(&gate, &claims, &headers, &[Audience::Control], 99),
             Err(Refusal::Token(TokenError::Mismatch("audience")))
         );
-        assert_eq!(gate.check(&headers, &[Audience::Attach], 100).unwrap_err().status(), 401);
+        assert_eq!(
+            check(&gate, &claims, &headers, &[Audience::Attach], 100).unwrap_err().status(),
+            401
+        );
     }
 
     #[test]
     fn each_claim_of_another_worker_is_refused_by_name() {
         let (secret, gate, claims) = setup();
+        let own = claims.clone();
         let others = [
             ("session", Claims { session: SessionId::random(), ..claims.clone() }),
             ("slot", Claims { slot: SlotId::random(), ..claims.clone() }),
@@ -153,7 +169,8 @@ mod tests {
             ("generation", Claims { generation: Generation(2), ..claims }),
         ];
         for (name, claims) in others {
-            let refused = gate.check(&headers(&secret.sign(&claims)), &[Audience::Attach], 1);
+            let headers = headers(&secret.sign(&claims));
+            let refused = check(&gate, &own, &headers, &[Audience::Attach], 1);
             assert_eq!(refused, Err(Refusal::Token(TokenError::Mismatch(name))));
         }
     }
@@ -166,7 +183,10 @@ mod tests {
         two.append(AUTHORIZATION, HeaderValue::from_static("Bearer x"));
         let basic = HeaderMap::from_iter([(AUTHORIZATION, HeaderValue::from_static("Basic eDp5"))]);
         for headers in [HeaderMap::new(), two, basic] {
-            assert_eq!(gate.check(&headers, &[Audience::Attach], 1), Err(Refusal::NoToken));
+            assert_eq!(
+                check(&gate, &claims, &headers, &[Audience::Attach], 1),
+                Err(Refusal::NoToken)
+            );
         }
     }
 

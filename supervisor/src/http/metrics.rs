@@ -10,8 +10,6 @@ use casemate_protocol::worker::{Activity, AgentState, WorkerStatus};
 pub struct Metrics {
     /// WebSocket attachments ever made.
     pub attachments: Cell<u64>,
-    /// Calls refused for their token or origin.
-    pub refused: Cell<u64>,
     /// Lines from clients.
     pub client_lines: Cell<u64>,
     /// Lines from the agent.
@@ -34,7 +32,13 @@ pub fn add(counter: &Cell<u64>, amount: u64) {
 impl Metrics {
     /// The text.
     #[must_use]
-    pub fn render(&self, status: &WorkerStatus, orphans: u64, uptime_ms: u64) -> String {
+    pub fn render(
+        &self,
+        status: &WorkerStatus,
+        refused: u64,
+        orphans: u64,
+        uptime_ms: u64,
+    ) -> String {
         let mut text = String::with_capacity(2048);
         let mut line = |name: &str, kind: &str, help: &str, value: u64| {
             let _ = write!(
@@ -55,7 +59,7 @@ impl Metrics {
         line("idle_seconds", "gauge", "Seconds of idleness, 0 while busy.", idle_ms / 1000);
         line("attached", "gauge", "Connected clients.", status.attachments.into());
         line("attachments_total", "counter", "Attachments ever made.", self.attachments.get());
-        line("refused_total", "counter", "Calls refused for token or origin.", self.refused.get());
+        line("refused_total", "counter", "Calls refused for token or origin.", refused);
         line("client_lines_total", "counter", "Lines from clients.", self.client_lines.get());
         line("agent_lines_total", "counter", "Lines from the agent.", self.agent_lines.get());
         line("agent_bytes_total", "counter", "Bytes from the agent.", self.agent_bytes.get());

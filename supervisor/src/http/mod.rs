@@ -11,9 +11,11 @@
 //! | `POST /v1/reopen` | Control | 204 |
 //! | `POST /v1/stop` | Control | 202; then the worker ends with code 0 |
 
+mod answer;
 pub mod app;
 pub mod auth;
 pub mod metrics;
+mod session;
 pub mod socket;
 pub mod upgrade;
 

@@ -95,7 +95,7 @@ impl Agent {
         let (stderr, stderr_ended) = keep_stderr(&recipe.stderr_log, stderr);
         Ok(Self {
             pid,
-            end: session.reaper.end_of(pid),
+            end: session.end_of(pid),
             stdout: Lines::new(stdout),
             stdin: Stdin::over(stdin),
             stderr,

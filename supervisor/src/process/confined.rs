@@ -127,7 +127,7 @@ pub async fn run_up_to(
         },
         wall,
     )?;
-    let end = session.reaper.end_of(pid);
+    let end = session.end_of(pid);
     let mut stdout = Capture::of(stdout.into(), most)?;
     let mut stderr = Capture::of(stderr.into(), MOST_OUTPUT)?;
     let ended = tokio::time::timeout(limit, async {

@@ -20,11 +20,19 @@ const KILLED_WITHIN: Duration = Duration::from_secs(5);
 /// Waits for children.
 #[derive(Debug)]
 pub struct Reaper {
-    waited_for: RefCell<HashMap<i32, oneshot::Sender<Exit>>>,
+    waited_for: RefCell<HashMap<i32, Waiting>>,
     spawner: i32,
     spawner_ended: Cell<bool>,
     ended: Notify,
     orphans: Cell<u64>,
+    sessions: Cell<u64>,
+}
+
+/// Somebody waits for a process of this session.
+#[derive(Debug)]
+struct Waiting {
+    session: u64,
+    tell: oneshot::Sender<Exit>,
 }
 
 /// The session's spawner, and who waits for what it starts.
@@ -34,6 +42,8 @@ pub struct Session {
     pub spawner: SessionSpawner,
     /// Waits.
     pub reaper: Rc<Reaper>,
+    /// Tells its processes from those of the reaper's other sessions.
+    number: u64,
 }
 
 // === impl Reaper ===
@@ -48,6 +58,7 @@ impl Reaper {
             spawner_ended: Cell::new(false),
             ended: Notify::new(),
             orphans: Cell::new(0),
+            sessions: Cell::new(0),
         })
     }
 
@@ -69,13 +80,6 @@ impl Reaper {
         }
     }
 
-    /// The end of a process just spawned.
-    pub fn end_of(&self, pid: i32) -> oneshot::Receiver<Exit> {
-        let (tell, told) = oneshot::channel();
-        self.waited_for.borrow_mut().insert(pid, tell);
-        told
-    }
-
     /// Completes when the spawner process has ended: the session can no longer be started or killed.
     pub async fn spawner_end(&self) {
         while !self.spawner_ended.get() {
@@ -94,7 +98,7 @@ impl Reaper {
             let waiting = self.waited_for.borrow_mut().remove(&pid);
             match waiting {
                 // A receiver that has gone away no longer cares.
-                Some(tell) => drop(tell.send(exit)),
+                Some(waiting) => drop(waiting.tell.send(exit)),
                 None if pid == self.spawner => {
                     self.spawner_ended.set(true);
                     tracing::warn!(%exit, "the spawner process ended");
@@ -105,9 +109,9 @@ impl Reaper {
         }
     }
 
-    /// Waits until no process that somebody waits for is left, a bounded time.
-    async fn all_ended(&self) {
-        while !self.waited_for.borrow().is_empty() {
+    /// Returns when no process of a session that somebody waits for is left.
+    async fn all_ended(&self, session: u64) {
+        while self.waited_for.borrow().values().any(|waiting| waiting.session == session) {
             self.ended.notified().await;
         }
     }
@@ -116,12 +120,28 @@ impl Reaper {
 // === impl Session ===
 
 impl Session {
+    /// A session whose processes `reaper` waits for.
+    #[must_use]
+    pub fn new(spawner: SessionSpawner, reaper: Rc<Reaper>) -> Self {
+        let number = reaper.sessions.get() + 1;
+        reaper.sessions.set(number);
+        Self { spawner, reaper, number }
+    }
+
+    /// The end of a process just spawned.
+    pub fn end_of(&self, pid: i32) -> oneshot::Receiver<Exit> {
+        let (tell, told) = oneshot::channel();
+        let waiting = Waiting { session: self.number, tell };
+        self.reaper.waited_for.borrow_mut().insert(pid, waiting);
+        told
+    }
+
     /// Kills every process of the session and waits for those that were started from here.
     pub async fn end(&self) {
         if let Err(error) = self.spawner.kill_all() {
             tracing::error!(%error, "could not kill the session's processes");
         }
-        if tokio::time::timeout(KILLED_WITHIN, self.reaper.all_ended()).await.is_err() {
+        if tokio::time::timeout(KILLED_WITHIN, self.reaper.all_ended(self.number)).await.is_err() {
             tracing::error!("killed processes have not ended: they hang in the kernel");
         }
     }

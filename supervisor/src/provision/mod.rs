@@ -22,7 +22,7 @@ pub use marker::Marker;
 use crate::layout::Layout;
 use crate::process::confined::{self, Job, Output};
 use crate::process::reaper::Session;
-use crate::report;
+use crate::report::Report;
 use crate::words::chain;
 
 use git::Git;
@@ -40,7 +40,7 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(15);
 ///
 /// # Errors
 /// [`StartError::Repository`] where the URL is wrong, the name unknown or nothing answers.
-pub fn resolve(config: &WorkerConfig) -> Result<Option<Resolved>, StartError> {
+pub fn resolve(config: &WorkerConfig, report: &dyn Report) -> Result<Option<Resolved>, StartError> {
     use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
 
     let Some(Repository::Remote(url)) = &config.repository else {
@@ -49,7 +49,7 @@ pub fn resolve(config: &WorkerConfig) -> Result<Option<Resolved>, StartError> {
     let wrong = |message| StartError::Repository { message };
     let remote = Remote::parse(url).map_err(|error| wrong(error.to_string()))?;
     let shown = &remote.url;
-    report::progress(format!("looking for {shown}"));
+    report.progress(format!("looking for {shown}"));
     let found: Vec<SocketAddr> = (remote.host.as_str(), remote.port)
         .to_socket_addrs()
         .map_err(|error| {
@@ -104,6 +104,8 @@ pub struct Provisioner<'a> {
     pub resolved: Option<&'a Resolved>,
     /// The session will be able to fetch from the remote later, so contents may be left for then.
     pub blobless: bool,
+    /// Who hears how it goes.
+    pub report: &'a dyn Report,
 }
 
 // === impl Provisioner ===
@@ -118,7 +120,7 @@ impl Provisioner<'_> {
         if let Some(marker) = Marker::read(&inside.state, self.config)? {
             return Ok(marker);
         }
-        report::progress("making the session's HOME");
+        self.report.progress("making the session's HOME".to_owned());
         for tree in [&inside.home, &inside.work] {
             home::empty(tree).map_err(|error| volume(&error))?;
         }
@@ -145,7 +147,7 @@ impl Provisioner<'_> {
         let branch = format!("casemate/{}", self.config.session);
         match (&self.layout.source, self.resolved) {
             (Some((outside, inside)), _) => {
-                report::progress(format!("cloning {}", outside.display()));
+                self.report.progress(format!("cloning {}", outside.display()));
                 self.step(git.clone_local(inside), CLONE_LIMIT).await?;
                 let origin = self.run(git.read_origin(inside), STEP_LIMIT).await?;
                 let origin = String::from_utf8_lossy(&origin.stdout).into_owned();
@@ -154,7 +156,7 @@ impl Provisioner<'_> {
             }
             (None, Some(from)) => self.clone_remote(&git, from).await?,
             (None, None) => {
-                report::progress("making an empty repository");
+                self.report.progress("making an empty repository".to_owned());
                 self.step(git.init(&branch), STEP_LIMIT).await?;
             }
         }
@@ -170,7 +172,7 @@ impl Provisioner<'_> {
     }
 
     async fn clone_remote(&self, git: &Git, from: &Resolved) -> Result<(), StartError> {
-        report::progress(format!("cloning {}", from.remote.url));
+        self.report.progress(format!("cloning {}", from.remote.url));
         if self.blobless {
             match self.step(git.clone_remote(from, true), CLONE_LIMIT).await {
                 Ok(_) => return Ok(()),

@@ -2,15 +2,15 @@
 //!
 //! Outside: read and check the configuration, make the directories, hold the lock, find the remote ([`outside`]).
 //! Then namespaces, the shield, the claim of ports, the spawner: all with one thread. Then, on one thread for good: clone, try the
-//! shield from inside, take away what the agent has no business with ([`state`]), serve ([`inside`]). Whatever fails is one [`StartError`] on stdout and its exit code.
+//! shield from inside, take away what the agent has no business with ([`crate::hosted`]), serve ([`inside`]). Whatever fails is one
+//! [`StartError`] on stdout and its exit code.
 
 mod identity;
 mod inside;
 mod namespaces;
 mod outside;
 mod owner;
-mod serve;
-mod state;
+mod signals;
 
 use std::os::fd::AsFd as _;
 use std::path::Path;
@@ -23,7 +23,7 @@ use casemate_sandbox::namespaces::Entered;
 use casemate_sandbox::shield::ShieldReport;
 
 use crate::ports::{self, Claim};
-use crate::report;
+use crate::report::{Report as _, Stdout};
 use crate::words::chain;
 
 use outside::Prepared;
@@ -58,7 +58,7 @@ fn enter(mut prepared: Prepared) -> Result<u8, StartError> {
 }
 
 fn failed(error: &StartError) -> u8 {
-    report::failed(error);
+    Stdout.failed(error);
     error.exit_code()
 }
 

@@ -9,10 +9,11 @@ use casemate_sandbox::namespaces::Withdrawal;
 
 use super::identity;
 use crate::config::{self, Wanted};
+use crate::directories;
 use crate::layout::Layout;
 use crate::provision::{self, Resolved};
+use crate::report::{Report as _, Stdout};
 use crate::words::chain;
-use crate::{directories, report};
 
 /// What was found and made.
 #[derive(Debug)]
@@ -40,7 +41,7 @@ pub(super) fn prepare(file: Option<&Path>) -> Result<Prepared, StartError> {
         identity::check(config.host_uid)?;
     }
     config::check_presence(config)?;
-    report::progress(format!("starting session {} in slot {}", config.session, config.slot));
+    Stdout.progress(format!("starting session {} in slot {}", config.session, config.slot));
     let layout = Layout::of(config);
     directories::make(config, &layout)?;
     let lock =
@@ -50,6 +51,6 @@ pub(super) fn prepare(file: Option<&Path>) -> Result<Prepared, StartError> {
         })?;
     // A provisioned session never needs its remote to start again.
     let provisioned = provision::is_done(&layout.outside.state, config)?;
-    let resolved = if provisioned { None } else { provision::resolve(config)? };
+    let resolved = if provisioned { None } else { provision::resolve(config, &Stdout)? };
     Ok(Prepared { wanted, layout, resolved, lock, withdrawal: None })
 }

@@ -17,7 +17,7 @@ use crate::words::chain;
 
 /// The supervisor's state, as only the supervisor reaches it.
 #[derive(Debug)]
-pub(super) struct State {
+pub struct State {
     path: PathBuf,
     /// What `path` goes through.
     _held: Option<File>,
@@ -30,10 +30,7 @@ impl State {
     ///
     /// # Errors
     /// [`StartError::Shield`] where anything of it can still be found.
-    pub(super) fn keep(
-        layout: &Layout,
-        withdrawal: Option<Withdrawal>,
-    ) -> Result<Self, StartError> {
+    pub fn keep(layout: &Layout, withdrawal: Option<Withdrawal>) -> Result<Self, StartError> {
         let Some(withdrawal) = withdrawal else {
             return Ok(Self { path: layout.inside.state.clone(), _held: None });
         };
@@ -48,7 +45,7 @@ impl State {
     }
 
     /// The directory.
-    pub(super) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.path
     }
 }

@@ -1,0 +1,141 @@
+//! A session that is served: what the endpoints know of it, and its generation, which runs until it is over.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use casemate_protocol::acp::server::Settings;
+use casemate_protocol::ids::{BootId, Epoch};
+use casemate_protocol::token::{Audience, Claims, TokenError};
+use casemate_protocol::worker::{Activity, AgentState, StartError, WorkerStatus};
+use tokio::sync::{Notify, mpsc, oneshot};
+
+use super::ready::Ready;
+use crate::http::auth;
+use crate::http::metrics::Metrics;
+use crate::relay::driver::{self, FromClient, Order};
+use crate::relay::generation::{Generation, Parts};
+use crate::relay::journal::Journals;
+use crate::relay::saved;
+use crate::relay::view::View;
+
+/// Orders are few and small.
+const ORDERS: usize = 16;
+/// A client's line may be 64 MiB: one at a time waits.
+const LINES: usize = 1;
+
+/// What the endpoints know of a session. Dropping the last sender of `orders` or `clients` ends its generation.
+#[derive(Debug)]
+pub struct Hosted {
+    /// The part of its status that does not change.
+    pub fixed: WorkerStatus,
+    /// To its relay.
+    pub clients: mpsc::Sender<FromClient>,
+    /// To its relay.
+    pub orders: mpsc::Sender<Order>,
+    /// Its counters.
+    pub metrics: Rc<Metrics>,
+    /// Shared by all its outboxes.
+    pub drained: Rc<Notify>,
+}
+
+/// Begins to serve a session. The future is its generation, which completes with its exit code.
+///
+/// # Errors
+/// [`StartError`] where what the last generation left cannot be read.
+pub fn start(
+    ready: Ready,
+    boot: BootId,
+) -> Result<(Rc<Hosted>, impl Future<Output = u8> + 'static), StartError> {
+    let volume = |error: std::io::Error| StartError::Volume {
+        message: format!("state/journal: {error}: check the volume's space and owner"),
+    };
+    let fixed = status(&ready, boot);
+    // Held until the end: paths below go through its descriptor.
+    let held = ready.state;
+    let state = held.path().to_owned();
+    let metrics = Rc::new(Metrics::default());
+    let drained = Rc::new(Notify::new());
+    let generation = Generation::new(Parts {
+        settings: Settings {
+            worktree: ready.layout.inside.work.to_string_lossy().into_owned(),
+            permission_ttl_ms: ready.config.permission_ttl.saturating_mul(1000),
+        },
+        saved: saved::read(&state)?,
+        recipe: ready.recipe,
+        session: ready.session,
+        wall: Rc::new(ready.wall),
+        journals: Journals::open(&state).map_err(volume)?,
+        state,
+        inspector: ready.inspector,
+        grace: Duration::from_secs(ready.config.grace),
+        metrics: Rc::clone(&metrics),
+        drained: Rc::clone(&drained),
+    });
+    let (clients, from_clients) = mpsc::channel(LINES);
+    let (orders, taken) = mpsc::channel(ORDERS);
+    let hosted = Rc::new(Hosted { fixed, clients, orders, metrics, drained });
+    let generation = async move {
+        let _held = held;
+        driver::run(generation, from_clients, taken).await
+    };
+    Ok((hosted, generation))
+}
+
+fn status(ready: &Ready, boot: BootId) -> WorkerStatus {
+    WorkerStatus {
+        session: ready.config.session.clone(),
+        incarnation: ready.config.incarnation,
+        generation: ready.config.generation,
+        slot: ready.config.slot.clone(),
+        boot,
+        tier: ready.tier,
+        worktree: ready.layout.inside.work.clone(),
+        agent: AgentState::NotStarted,
+        activity: Activity::Idle { for_ms: 0 },
+        epoch: Epoch::ZERO,
+        attachments: 0,
+        acp_session: None,
+        prompted: false,
+        policy_revision: ready.policy_revision.clone(),
+        skills_revision: ready.skills_revision.clone(),
+        enforcement: ready.enforcement.clone(),
+        evidence: None,
+        handed_variables: ready.config.agent.env.keys().cloned().collect(),
+    }
+}
+
+// === impl Hosted ===
+
+impl Hosted {
+    /// Asks its relay; `None` where that has ended.
+    pub async fn ask<T>(&self, order: impl FnOnce(oneshot::Sender<T>) -> Order) -> Option<T> {
+        let (answer, answered) = oneshot::channel();
+        self.orders.send(order(answer)).await.ok()?;
+        answered.await.ok()
+    }
+
+    /// Whether claims open it for one of these audiences.
+    ///
+    /// # Errors
+    /// [`TokenError::Mismatch`].
+    pub fn check(&self, claims: &Claims, audiences: &[Audience]) -> Result<(), TokenError> {
+        let fixed = &self.fixed;
+        auth::compare(claims, (&fixed.session, fixed.incarnation, fixed.generation), audiences)
+    }
+
+    /// Its status now; `None` where its generation is over.
+    pub async fn status(&self) -> Option<WorkerStatus> {
+        let View { agent, activity, epoch, attachments, saved, evidence } =
+            self.ask(Order::Look).await?;
+        Some(WorkerStatus {
+            agent,
+            activity,
+            epoch: Epoch(epoch),
+            attachments,
+            acp_session: saved.acp_session,
+            prompted: saved.prompted,
+            evidence,
+            ..self.fixed.clone()
+        })
+    }
+}

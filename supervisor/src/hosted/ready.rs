@@ -1,0 +1,225 @@
+//! A session made ready: its walls, its clone, the look from inside, and everything that its generation will need.
+//!
+//! Nothing here is of the worker: it is the same for the one session of a worker that is given at the start and for each that
+//! a worker of many takes in later.
+
+use std::ffi::CString;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use casemate_protocol::policy::{Policy, Port};
+use casemate_protocol::ports::PortRange;
+use casemate_protocol::tier::Tier;
+use casemate_protocol::worker::{StartError, WorkerConfig};
+use casemate_sandbox::namespaces::Withdrawal;
+use casemate_sandbox::{Places, Wall, WallError};
+use nix::errno::Errno;
+
+use super::state::State;
+use crate::environment::{self, DEFAULT_PATH};
+use crate::evidence::Inspector;
+use crate::layout::Layout;
+use crate::process::agent::Recipe;
+use crate::process::confined::c_strings;
+use crate::process::reaper::Session;
+use crate::provision::{Provisioner, Resolved};
+use crate::report::Report;
+use crate::words::chain;
+use crate::{shield, skills};
+
+/// What a session is made of.
+#[derive(Debug)]
+pub struct Making<'a> {
+    /// The configuration.
+    pub config: WorkerConfig,
+    /// Its policy.
+    pub policy: Policy,
+    /// The file that the configuration came from: no agent may read it.
+    pub file: Option<PathBuf>,
+    /// Where everything is.
+    pub layout: Layout,
+    /// The remote, if one is to be cloned.
+    pub resolved: Option<Resolved>,
+    /// The means to hide what the agent has no business with; `None` in tier `domain`.
+    pub withdrawal: Option<Withdrawal>,
+    /// The session's own ports.
+    pub ports: PortRange,
+    /// Where its processes run.
+    pub session: Rc<Session>,
+    /// How the supervisor is shielded: one line a mechanism.
+    pub shield: Vec<String>,
+    /// Who hears how it goes.
+    pub report: &'a dyn Report,
+}
+
+/// A session that is ready to be served.
+#[derive(Debug)]
+pub struct Ready {
+    /// The configuration.
+    pub config: WorkerConfig,
+    /// Where everything is.
+    pub layout: Layout,
+    /// The supervisor's own.
+    pub state: State,
+    /// Where its processes run.
+    pub session: Rc<Session>,
+    /// The agent's wall.
+    pub wall: Wall,
+    /// How to start the agent.
+    pub recipe: Recipe,
+    /// How to look at the worktree.
+    pub inspector: Inspector,
+    /// As measured.
+    pub tier: Tier,
+    /// Of the policy.
+    pub policy_revision: String,
+    /// Of the skills.
+    pub skills_revision: Option<String>,
+    /// One line a mechanism.
+    pub enforcement: Vec<String>,
+}
+
+/// Makes a session ready.
+///
+/// # Errors
+/// [`StartError`]; what was made of its trees is made anew by the next try.
+pub async fn make(making: Making<'_>) -> Result<Ready, StartError> {
+    let Making { config, policy, file, layout, resolved, withdrawal, ports, session, .. } = making;
+    let report = making.report;
+    let places = layout.places(&config, file.as_deref(), ports);
+    let wall = build_wall(&policy, &places)?;
+    let given = casemate_sandbox::environment(&policy, &places);
+    let path = path_of(&given);
+    let git = environment::find_program("git", &path, &layout.inside.work).ok();
+    // Looked for before the clone: an agent that is not there should not cost one.
+    let arguments: Vec<String> = environment::arguments(&config, ports, &layout.inside.work)
+        .into_iter()
+        .map(|word| layout.word_inside(word))
+        .collect();
+    let with_own = environment::variables(&config, ports, given.clone(), None);
+    let agent_path = with_own.get("PATH").map_or(DEFAULT_PATH, String::as_str);
+    let program = environment::find_program(&arguments[0], agent_path, &layout.inside.work)?;
+    within_reach(&session, &wall, &program)?;
+
+    let marker = Provisioner {
+        config: &config,
+        layout: &layout,
+        session: &session,
+        wall: &cloning_wall(&policy, &places, &layout, resolved.as_ref())?,
+        path: &path,
+        git: git.as_deref(),
+        resolved: resolved.as_ref(),
+        blobless: resolved
+            .as_ref()
+            .is_some_and(|from| may_connect(&places, &policy, from.remote.port)),
+        report,
+    }
+    .provision()
+    .await?;
+
+    // What a git left behind (its own maintenance) must hold nothing open of what is taken away below.
+    session.end().await;
+    report.progress("trying the walls from inside".to_owned());
+    let walled = layout.walled(&config, file.as_deref());
+    let answers = session
+        .spawner
+        .probe(&walled, &wall)
+        .map_err(|error| StartError::Shield { message: chain(&error) })?;
+    let tier = shield::judge(&answers, &walled, &layout.decoy(&config), config.tier)?;
+    // After the probe, which tries Landlock alone on it.
+    let state = State::keep(&layout, withdrawal)?;
+
+    let skills_revision = skills_revision(&layout)?;
+    let skills = layout.skills.as_ref().zip(skills_revision.as_deref());
+    let skills = skills.map(|((_, path), revision)| (path.as_path(), revision));
+    let variables: Vec<(String, String)> =
+        environment::variables(&config, ports, given, skills).into_iter().collect();
+    let recipe = Recipe {
+        program,
+        argv: words(arguments)?,
+        env: words(variables.iter().map(|(name, value)| format!("{name}={value}")).collect())?,
+        cwd: layout.inside.work.clone(),
+        stderr_log: state.path().join("agent-stderr.log"),
+    };
+    let mut env = variables;
+    env.push(("GIT_OPTIONAL_LOCKS".into(), "0".into()));
+    let inspector = Inspector { git, env, work: layout.inside.work.clone(), base: marker.base };
+    let mut enforcement = wall.summary();
+    enforcement.extend(making.shield);
+    enforcement.push(format!("tcp ports {} claimed", environment::first_and_last(ports)));
+    Ok(Ready {
+        policy_revision: policy.revision,
+        config,
+        layout,
+        state,
+        session,
+        wall,
+        recipe,
+        inspector,
+        tier,
+        skills_revision,
+        enforcement,
+    })
+}
+
+/// In tier `domain` a program may be there and yet be closed to the agent.
+fn within_reach(session: &Session, wall: &Wall, program: &Path) -> Result<(), StartError> {
+    let probed = session.spawner.probe(&[program.to_owned()], wall);
+    let answers = probed.map_err(|error| StartError::Shield { message: chain(&error) })?;
+    if answers.first().is_some_and(|answer| answer.read_errno == Errno::EACCES as i32) {
+        return Err(StartError::AgentNotFound {
+            message: format!(
+                "{} is there, but the policy keeps it from the agent: name its directory in `programs`",
+                program.display()
+            ),
+        });
+    }
+    Ok(())
+}
+
+fn build_wall(policy: &Policy, places: &Places) -> Result<Wall, StartError> {
+    Wall::build(policy, places).map_err(|error| {
+        let message = chain(&error);
+        match error {
+            WallError::NoLandlock { .. } | WallError::Kernel { .. } => {
+                StartError::Kernel { message }
+            }
+            _ => StartError::Policy { message },
+        }
+    })
+}
+
+fn cloning_wall(
+    policy: &Policy,
+    places: &Places,
+    layout: &Layout,
+    resolved: Option<&Resolved>,
+) -> Result<Wall, StartError> {
+    let port = resolved.map(|from| from.remote.port);
+    build_wall(policy, &layout.cloning_places(places.clone(), port))
+}
+
+/// The session itself may connect to this port later on.
+fn may_connect(places: &Places, policy: &Policy, port: u16) -> bool {
+    policy.tcp.iter().flat_map(|rule| &rule.connect).any(|allowed| match allowed {
+        Port::Number(number) => *number == port,
+        Port::Connect => places.connect.contains(&port),
+        Port::Own => places.ports.iter().any(|own| own == port),
+    })
+}
+
+fn path_of(variables: &[(String, String)]) -> String {
+    let path = variables.iter().rev().find(|(name, _)| name == "PATH");
+    path.map_or_else(|| DEFAULT_PATH.to_owned(), |(_, value)| value.clone())
+}
+
+fn skills_revision(layout: &Layout) -> Result<Option<String>, StartError> {
+    let Some((outside, inside)) = &layout.skills else { return Ok(None) };
+    skills::revision(inside).map(Some).map_err(|error| StartError::Config {
+        message: format!("skills {}: {error}: check its owner and mode", outside.display()),
+    })
+}
+
+fn words(list: Vec<String>) -> Result<Vec<CString>, StartError> {
+    c_strings(list).map_err(|error| StartError::Config { message: error.to_string() })
+}

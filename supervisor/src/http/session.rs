@@ -1,0 +1,132 @@
+//! The endpoints of one session: each call asked of its relay.
+
+use std::rc::Rc;
+
+use casemate_protocol::acp::server::Conn;
+use casemate_protocol::codes::close;
+use casemate_protocol::end::EndReason;
+use casemate_protocol::token::Audience;
+use casemate_protocol::worker::Stop;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderValue, SEC_WEBSOCKET_ACCEPT, UPGRADE};
+use hyper::{Method, Request, Response, StatusCode};
+
+use super::answer::{self, Answer, empty, json, patch, text};
+use super::app::App;
+use super::{socket, upgrade};
+use crate::hosted::live::Hosted;
+use crate::relay::driver::Order;
+use crate::relay::outbox::Outbox;
+
+/// Bodies are one small object.
+const BODY: usize = 4096;
+
+const ATTACH: &[Audience] = &[Audience::Attach];
+const CONTROL: &[Audience] = &[Audience::Control];
+const EITHER: &[Audience] = &[Audience::Attach, Audience::Control];
+
+/// Who may call this, and how; `None` where there is no such endpoint.
+pub(super) fn wanted(path: &str) -> Option<(Method, &'static [Audience])> {
+    Some(match path {
+        "/acp" => (Method::GET, ATTACH),
+        "/v1/status" | "/v1/patch" => (Method::GET, EITHER),
+        "/metrics" => (Method::GET, CONTROL),
+        "/v1/quiesce" | "/v1/reopen" | "/v1/stop" => (Method::POST, CONTROL),
+        _ => return None,
+    })
+}
+
+/// Answers a call that may be made; `None` where the session's generation is over.
+pub(super) async fn call(
+    app: &Rc<App>,
+    hosted: &Rc<Hosted>,
+    request: Request<Incoming>,
+) -> Option<Answer> {
+    match request.uri().path() {
+        "/acp" => Some(attach(app, hosted, request)),
+        "/v1/status" => hosted.status().await.map(|status| json(&status)),
+        "/v1/patch" => hosted.ask(Order::Patch).await.map(patch),
+        "/metrics" => metrics(app, hosted).await,
+        "/v1/quiesce" => hosted.ask(Order::Quiesce).await.map(|outcome| json(&outcome)),
+        "/v1/reopen" => hosted.ask(Order::Reopen).await.map(|()| empty(StatusCode::NO_CONTENT)),
+        _ => stop(hosted, request).await,
+    }
+}
+
+async fn metrics(app: &App, hosted: &Hosted) -> Option<Answer> {
+    let status = hosted.status().await?;
+    let rendered =
+        hosted.metrics.render(&status, app.refused.get(), app.reaper.orphans(), app.uptime_ms());
+    let mut answer = Response::new(Full::from(rendered));
+    let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    answer.headers_mut().insert(CONTENT_TYPE, kind);
+    Some(answer)
+}
+
+async fn stop(hosted: &Hosted, request: Request<Incoming>) -> Option<Answer> {
+    let stop: Stop = match answer::body(request, BODY).await {
+        Ok(stop) => stop,
+        Err(answer) => return Some(answer),
+    };
+    let (code, words) = close_for(stop.reason);
+    hosted.orders.send(Order::Stop(code, words.to_owned())).await.ok()?;
+    Some(empty(StatusCode::ACCEPTED))
+}
+
+fn attach(app: &Rc<App>, hosted: &Rc<Hosted>, mut request: Request<Incoming>) -> Answer {
+    let accept = match upgrade::accept(request.headers()) {
+        Ok(accept) => accept,
+        Err(error @ upgrade::NoUpgrade::Key) => {
+            return text(StatusCode::BAD_REQUEST, &error.to_string());
+        }
+        Err(error) => {
+            let mut answer = text(StatusCode::UPGRADE_REQUIRED, &error.to_string());
+            answer.headers_mut().insert(UPGRADE, HeaderValue::from_static("websocket"));
+            answer.headers_mut().insert("sec-websocket-version", HeaderValue::from_static("13"));
+            return answer;
+        }
+    };
+    let number = app.next_connection();
+    let hosted = Rc::clone(hosted);
+    tokio::task::spawn_local(async move {
+        match hyper::upgrade::on(&mut request).await {
+            Ok(stream) => {
+                let outbox = Outbox::new(Rc::clone(&hosted.drained));
+                socket::serve(stream, Conn(number), outbox, hosted.clients.clone()).await;
+            }
+            Err(error) => tracing::debug!(%error, "no upgrade"),
+        }
+    });
+    let mut answer = empty(StatusCode::SWITCHING_PROTOCOLS);
+    let headers = answer.headers_mut();
+    headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+    headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+    let texts =
+        [(SEC_WEBSOCKET_ACCEPT, accept), (ACP_CONNECTION_ID, format!("{}-{number}", app.boot))];
+    for (name, value) in texts {
+        if let Ok(value) = HeaderValue::from_str(&value) {
+            headers.insert(name, value);
+        }
+    }
+    answer
+}
+
+const ACP_CONNECTION_ID: hyper::header::HeaderName =
+    hyper::header::HeaderName::from_static("acp-connection-id");
+
+/// What clients are told when the worker is stopped.
+pub(super) fn close_for(reason: EndReason) -> (u16, &'static str) {
+    match reason {
+        EndReason::Idle => {
+            (close::IDLE, "stopped for being idle: attach again with the next prompt")
+        }
+        EndReason::Capacity => {
+            (close::IDLE, "stopped to make room: attach again with the next prompt")
+        }
+        EndReason::Close => (close::GOING_AWAY, "the session was closed"),
+        EndReason::Reset => (close::GOING_AWAY, "the session was reset"),
+        EndReason::Hung => (close::GOING_AWAY, "the agent did not obey and was stopped"),
+        _ => (close::GOING_AWAY, "the worker was stopped"),
+    }
+}
