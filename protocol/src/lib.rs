@@ -8,6 +8,7 @@
 
 pub mod acp;
 pub mod api;
+pub mod audit;
 pub mod codes;
 pub mod end;
 pub mod ids;
