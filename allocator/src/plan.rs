@@ -190,6 +190,10 @@ fn policy_text(name: &str, casemate: &Path, tier: Tier) -> Result<String, ApiErr
         ApiError { start, ..refuse(ErrorKind::Invalid, message) }
     };
     let policy = Policy::parse(&text).map_err(|error| wrong(error.to_string()))?;
+    if let Some((egress, why)) = policy.egress.as_ref().and_then(|e| Some((e, e.unenforced()?))) {
+        let message = format!("policy line {}: egress mode {} is {why}", egress.line, egress.mode);
+        return Err(wrong(message));
+    }
     leaves_closed(&policy, casemate).map_err(wrong)?;
     foreign_ports(&policy).map_err(wrong)?;
     if tier < policy.tier {

@@ -70,6 +70,26 @@ fn a_policy_that_lets_an_agent_bind_a_port_of_casemates_is_refused() {
 }
 
 #[test]
+fn a_policy_that_names_hosts_is_refused_while_nothing_enforces_them() {
+    let house = House::started(scripted());
+    let policy = house.dir.path().join("policy.toml");
+    let open = casemate_protocol::policy::DEVELOPER;
+    for (mode, fits) in [("open", true), ("allow-list", false)] {
+        let text = open.replace("mode = \"open\"", &format!("mode = \"{mode}\""));
+        std::fs::write(&policy, text).unwrap();
+        house.profile("p", &format!("policy = '{}'\n", policy.display()));
+        let mut asked = request(&format!("r{mode}"), &format!("t{mode}"), "serve");
+        asked.intent.profile = "p".into();
+        match house.allocate(&asked) {
+            Ok(_) => assert!(fits, "{mode}"),
+            Err(error) => {
+                assert!(!fits && error.message.contains("not enforced by this build"), "{error}");
+            }
+        }
+    }
+}
+
+#[test]
 fn the_same_request_gets_the_same_session_and_another_body_is_a_conflict() {
     let house = House::started(scripted());
     let body = request("r1", "t", "serve");

@@ -3,7 +3,9 @@
 use std::fmt;
 use std::path::Path;
 
-use casemate_protocol::policy::decide::{self, Decision, Outcome, PathDecision, Setting, Way};
+use casemate_protocol::policy::decide::{
+    self, Decision, Outcome, PathDecision, Setting, Transport, Way,
+};
 use casemate_protocol::policy::{Policy, SocketFamily};
 use serde_json::{Map, Value, json};
 
@@ -14,6 +16,8 @@ use super::question::Question;
 pub(crate) enum Answer {
     /// One for each right.
     Path { path: PathDecision, is_casemates: bool },
+    /// Both have to allow it.
+    Connect { port: Decision, host: Decision },
     /// One.
     One(Decision),
 }
@@ -26,17 +30,14 @@ pub(crate) fn give(
     real: &dyn Fn(&str) -> String,
     casemate: &Path,
 ) -> Result<Answer, String> {
-    let tcp = |way, family: Option<SocketFamily>, port| {
+    let port_of = |transport: Transport, way, family: Option<SocketFamily>, port| {
         let families =
             family.map_or(vec![SocketFamily::Inet, SocketFamily::Inet6], |one| vec![one]);
-        let answers =
-            families.into_iter().map(|family| decide::tcp(policy, setting, way, family, port));
         // A name may be reached over either family: the better answer counts.
-        answers.min_by_key(|decision| match decision.outcome {
-            Outcome::Allowed => 0,
-            Outcome::Depends => 1,
-            Outcome::Refused => 2,
-        })
+        families
+            .into_iter()
+            .map(|family| decide::port(policy, setting, transport, way, family, port))
+            .min_by_key(badness)
     };
     let decision = match question {
         Question::Path(asked) => {
@@ -45,8 +46,19 @@ pub(crate) fn give(
             let is_casemates = Path::new(&path.path).starts_with(home);
             return Ok(Answer::Path { path, is_casemates });
         }
-        Question::Connect { family, port } => tcp(Way::Connect, *family, *port),
-        Question::Bind { port } => tcp(Way::Bind, None, *port),
+        Question::Connect { transport, host, family, port } => {
+            let by_port = port_of(*transport, Way::Connect, *family, *port);
+            let Some((host, by_port)) = host.as_ref().zip(by_port.as_ref()) else {
+                return by_port
+                    .map(Answer::One)
+                    .ok_or_else(|| "no family was asked for".to_owned());
+            };
+            let host = decide::host(policy, host, *port);
+            return Ok(Answer::Connect { port: by_port.clone(), host });
+        }
+        Question::Bind { transport, port } => port_of(*transport, Way::Bind, None, *port),
+        Question::Scope(kind) => Some(decide::scope(policy, *kind)),
+        Question::Limit(resource) => Some(decide::limit(policy, *resource)),
         Question::Syscall { name, arguments } => {
             if casemate_sandbox::syscall_number(name).is_none() {
                 return Err(format!("this machine has no system call \"{name}\": see syscalls(2)"));
@@ -62,6 +74,14 @@ pub(crate) fn give(
     decision.map(Answer::One).ok_or_else(|| "no family was asked for".to_owned())
 }
 
+fn badness(decision: &Decision) -> u8 {
+    match decision.outcome {
+        Outcome::Allowed => 0,
+        Outcome::Depends => 1,
+        Outcome::Refused => 2,
+    }
+}
+
 // === impl Answer ===
 
 impl Answer {
@@ -69,6 +89,11 @@ impl Answer {
     pub(crate) fn to_json(&self) -> Map<String, Value> {
         let value = match self {
             Self::One(decision) => json!(decision),
+            // The outcome of both, and each by itself.
+            Self::Connect { port, host } => {
+                let worse = if badness(host) > badness(port) { host } else { port };
+                json!({ "outcome": worse.outcome, "port": port, "host": host })
+            }
             Self::Path { path, is_casemates } => {
                 json!({ "path": path.path, "access": path.access, "casemates_own": is_casemates })
             }
@@ -81,6 +106,10 @@ impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::One(decision) => write_decision(f, "", decision),
+            Self::Connect { port, host } => {
+                write_decision(f, "port     ", port)?;
+                write_decision(f, "host     ", host)
+            }
             Self::Path { path, is_casemates } => {
                 writeln!(f, "{}", path.path)?;
                 if *is_casemates {
@@ -142,10 +171,11 @@ mod tests {
         assert!(passwd.contains(&write), "{passwd}");
         let web = ask("connect example.org:443").unwrap();
         let https = line("connect = [80, 443]");
-        assert!(
-            web.starts_with(&format!("allowed: line {https}, [[tcp]] connect 443: model")),
-            "{web}"
-        );
+        let port = format!("port     allowed: line {https}, [[tcp]] connect 443: model");
+        assert!(web.starts_with(&port), "{web}");
+        let egress = DEVELOPER[..DEVELOPER.find("[egress]").unwrap()].lines().count() + 1;
+        let host = format!("host     allowed: line {egress}, [egress] mode open: which hosts");
+        assert!(web.contains(&host), "{web}");
         assert!(ask("connect 22").unwrap().starts_with("depends, EACCES: line"));
         let trace = ask("syscall ptrace").unwrap();
         assert!(
@@ -153,7 +183,33 @@ mod tests {
             "{trace}"
         );
         assert!(ask("socket inet dgram udp").unwrap().starts_with("refused, EACCES: line"));
+        assert!(ask("connect a.example:53/udp").unwrap().contains("no udp socket of family inet"));
+        let signal = ask("signal").unwrap();
+        let scope = line("kind = \"signal\"");
+        let refused = format!("refused, EPERM: line {scope}, [[scope]] signal: no signal leaves");
+        assert!(signal.starts_with(&refused), "{signal}");
+        assert!(ask("abstract-socket").unwrap().starts_with("refused, EPERM: line"));
+        let files = ask("rlimit nofile").unwrap();
+        let nofile = line("resource = \"nofile\"");
+        assert!(
+            files.starts_with(&format!("allowed: line {nofile}, [[rlimit]] nofile")),
+            "{files}"
+        );
+        assert!(files.contains("soft limit 1024, hard limit 65536"), "{files}");
         assert!(ask("env AWS_SECRET_ACCESS_KEY").unwrap().starts_with("refused\n"));
+    }
+
+    #[test]
+    fn of_port_and_host_the_stricter_answer_counts() {
+        let open =
+            Decision { outcome: Outcome::Allowed, rule: None, errno: None, notes: Vec::new() };
+        let closed = Decision { outcome: Outcome::Refused, ..open.clone() };
+        for (port, host) in [(&open, &closed), (&closed, &open)] {
+            let answer = Answer::Connect { port: port.clone(), host: host.clone() }.to_json();
+            assert_eq!(answer["outcome"], "refused");
+        }
+        let both = Answer::Connect { port: open.clone(), host: open };
+        assert_eq!(both.to_json()["outcome"], "allowed");
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub(crate) struct Args {
 enum Command {
     /// Read a policy and say whether it holds
     Check {
-        /// A file, or the name of a built-in policy (strict, developer)
+        /// A file, or the name of a built-in policy (strict, developer, audit)
         policy: String,
         /// Say it as JSON
         #[arg(long)]
@@ -40,8 +40,8 @@ enum Command {
     },
     /// Say what a policy answers, and the rule that decides
     ///
-    /// Questions: /PATH or {home}/PATH; connect HOST:PORT; bind PORT; syscall NAME [ARGUMENT...] (`_`: any);
-    /// socket or socketpair FAMILY TYPE [PROTOCOL]; env NAME.
+    /// Questions: /PATH or {home}/PATH; connect HOST:PORT[/udp]; bind PORT[/udp]; signal; abstract-socket; syscall NAME
+    /// [ARGUMENT...] (`_`: any); socket or socketpair FAMILY TYPE [PROTOCOL]; rlimit NAME; env NAME.
     Explain(Explain),
     /// Say what B allows that A does not, and the other way round; exit code 1 where B allows more
     Diff {
@@ -143,7 +143,9 @@ fn check(named: &str, as_json: bool, home: &Path) -> Result<u8, Failure> {
     match checked(&text_of(named)?, home) {
         Ok(policy) if as_json => {
             let rules = json!({
-                "path": policy.paths.len(), "tcp": policy.tcp.len(), "scope": policy.scopes.len(),
+                "path": policy.paths.len(), "tcp": policy.tcp.len(), "udp": policy.udp.len(),
+                "host": policy.egress.as_ref().map_or(0, |egress| egress.hosts.len()),
+                "scope": policy.scopes.len(),
                 "socket": policy.sockets.allow.len(), "syscall": policy.syscalls.len(),
                 "environment": policy.environment.len(), "rlimit": policy.rlimits.len(),
             });
@@ -180,12 +182,13 @@ fn check(named: &str, as_json: bool, home: &Path) -> Result<u8, Failure> {
     }
 }
 
-/// What can be said of a policy without a session: its text, the names of its system calls, and that it leaves
-/// casemate's own home closed. An error of the last two names its line in its message.
+/// What can be said of a policy without a session: its text, the names of its system calls, that this build holds its
+/// egress, and that it leaves casemate's own home closed. An error of the last three names its line in its message.
 fn checked(text: &str, home: &Path) -> Result<Policy, PolicyError> {
     let policy = Policy::parse(text)?;
     let without_position = |message| PolicyError { position: None, message };
     casemate_sandbox::check_calls(&policy).map_err(|error| without_position(error.to_string()))?;
+    casemate_sandbox::check_egress(&policy).map_err(|error| without_position(error.to_string()))?;
     casemate_allocator::leaves_closed(&policy, home).map_err(without_position)?;
     Ok(policy)
 }
@@ -303,6 +306,9 @@ mod tests {
         let unknown = policy::DEVELOPER.replace("\"setns\"", "\"setnss\"");
         let error = checked(&unknown, home).unwrap_err();
         assert!(error.message.contains("there is no system call \"setnss\""), "{error}");
+        let hosts = policy::DEVELOPER.replace("mode = \"open\"", "mode = \"allow-list\"");
+        let error = checked(&hosts, home).unwrap_err();
+        assert!(error.message.contains("allow-list is not enforced by this build"), "{error}");
     }
 
     #[test]

@@ -1,16 +1,21 @@
 //! What `casemate policy explain` is asked. Pure.
 
-use casemate_protocol::policy::{PathTemplate, SocketCall, SocketFamily, SocketType};
+use casemate_protocol::policy::decide::Transport;
+use casemate_protocol::policy::{
+    PathTemplate, Resource, Scope, SocketCall, SocketFamily, SocketType,
+};
 
-const FORMS: &str = "ask for /PATH or {home}/PATH, connect HOST:PORT, bind PORT, syscall NAME [ARGUMENT...], \
-                     socket|socketpair FAMILY TYPE [PROTOCOL] or env NAME";
+const FORMS: &str = "ask for /PATH or {home}/PATH, connect HOST:PORT[/udp], bind PORT[/udp], signal, abstract-socket, \
+                     syscall NAME [ARGUMENT...], socket|socketpair FAMILY TYPE [PROTOCOL], rlimit NAME or env NAME";
 
 /// A question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Question {
     Path(PathTemplate),
-    Connect { family: Option<SocketFamily>, port: u16 },
-    Bind { port: u16 },
+    Connect { transport: Transport, host: Option<String>, family: Option<SocketFamily>, port: u16 },
+    Bind { transport: Transport, port: u16 },
+    Scope(Scope),
+    Limit(Resource),
     Syscall { name: String, arguments: Vec<Option<u64>> },
     Socket { call: SocketCall, family: u64, kind: u64, protocol: Option<u64> },
     Variable(String),
@@ -25,7 +30,13 @@ impl Question {
         match words.as_slice() {
             [path] if path.starts_with(['/', '{']) => PathTemplate::parse(path).map(Self::Path),
             ["connect", to] => connect(to),
-            ["bind", port] => Ok(Self::Bind { port: self::port(port)? }),
+            ["bind", port] => {
+                let (port, transport) = transport(port)?;
+                Ok(Self::Bind { transport, port: self::port(port)? })
+            }
+            ["signal"] => Ok(Self::Scope(Scope::Signal)),
+            ["abstract-socket"] => Ok(Self::Scope(Scope::AbstractUnixSocket)),
+            ["rlimit", name] => limit(name),
             ["syscall", name, arguments @ ..] if arguments.len() <= 6 => {
                 let arguments = arguments
                     .iter()
@@ -46,8 +57,27 @@ impl Question {
     }
 }
 
-/// `host:443`, `[::1]:443` or `443`: the host only tells the family, where it is an address.
+/// `443`, `443/tcp` or `53/udp`, of a host or alone.
+fn transport(word: &str) -> Result<(&str, Transport), String> {
+    match word.rsplit_once('/') {
+        None => Ok((word, Transport::Tcp)),
+        Some((rest, "tcp")) => Ok((rest, Transport::Tcp)),
+        Some((rest, "udp")) => Ok((rest, Transport::Udp)),
+        Some((_, other)) => Err(format!("\"{other}\" has no port rules: write /tcp or /udp")),
+    }
+}
+
+fn limit(name: &str) -> Result<Question, String> {
+    let known = Resource::ALL.into_iter().find(|known| known.to_string() == name);
+    known.map(Question::Limit).ok_or_else(|| {
+        let names = Resource::ALL.map(|known| known.to_string()).join(", ");
+        format!("\"{name}\" is no resource: write one of {names}")
+    })
+}
+
+/// `host:443`, `[::1]:443` or `443`. An address tells the family.
 fn connect(to: &str) -> Result<Question, String> {
+    let (to, transport) = transport(to)?;
     let (host, port) = match to.rsplit_once(':') {
         Some((host, port)) => (Some(host.trim_start_matches('[').trim_end_matches(']')), port),
         None => (None, to),
@@ -58,7 +88,7 @@ fn connect(to: &str) -> Result<Question, String> {
         Ok(std::net::IpAddr::V6(_)) => Some(SocketFamily::Inet6),
         Err(_) => None,
     });
-    Ok(Question::Connect { family, port })
+    Ok(Question::Connect { transport, host: host.map(str::to_owned), family, port })
 }
 
 fn port(word: &str) -> Result<u16, String> {
@@ -131,12 +161,21 @@ mod tests {
         let path = |text: &str| Ok(Question::Path(PathTemplate::parse(text).unwrap()));
         assert_eq!(parse("/etc/passwd"), path("/etc/passwd"));
         assert_eq!(parse("{home}/x"), path("{home}/x"));
-        let connect = |family, port| Ok(Question::Connect { family, port });
-        assert_eq!(parse("connect example.org:443"), connect(None, 443));
-        assert_eq!(parse("connect 127.0.0.1:80"), connect(Some(SocketFamily::Inet), 80));
-        assert_eq!(parse("connect [::1]:80"), connect(Some(SocketFamily::Inet6), 80));
-        assert_eq!(parse("connect 80"), connect(None, 80));
-        assert_eq!(parse("bind 0"), Ok(Question::Bind { port: 0 }));
+        let (tcp, udp) = (Transport::Tcp, Transport::Udp);
+        let connect = |transport, host: Option<&str>, family, port| {
+            Ok(Question::Connect { transport, host: host.map(str::to_owned), family, port })
+        };
+        assert_eq!(parse("connect example.org:443"), connect(tcp, Some("example.org"), None, 443));
+        let four = Some(SocketFamily::Inet);
+        assert_eq!(parse("connect 127.0.0.1:80/tcp"), connect(tcp, Some("127.0.0.1"), four, 80));
+        let six = Some(SocketFamily::Inet6);
+        assert_eq!(parse("connect [::1]:53/udp"), connect(udp, Some("::1"), six, 53));
+        assert_eq!(parse("connect 80"), connect(tcp, None, None, 80));
+        assert_eq!(parse("bind 0"), Ok(Question::Bind { transport: tcp, port: 0 }));
+        assert_eq!(parse("bind 5/udp"), Ok(Question::Bind { transport: udp, port: 5 }));
+        assert_eq!(parse("signal"), Ok(Question::Scope(Scope::Signal)));
+        assert_eq!(parse("abstract-socket"), Ok(Question::Scope(Scope::AbstractUnixSocket)));
+        assert_eq!(parse("rlimit nofile"), Ok(Question::Limit(Resource::Nofile)));
         let arguments = vec![Some(0x10), None, Some(u64::MAX)];
         let call = Question::Syscall { name: "clone".to_owned(), arguments };
         assert_eq!(parse("syscall clone 0x10 _ -1"), Ok(call));
@@ -160,6 +199,8 @@ mod tests {
             ("socket ip stream", "is no family"),
             ("socket inet udp", "is no type"),
             ("socket inet dgram quic", "is no protocol"),
+            ("connect 80/sctp", "has no port rules"),
+            ("rlimit files", "is no resource: write one of as, core"),
             ("env", "ask for"),
         ];
         for (text, part) in cases {

@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use super::decide::{self, Outcome, Setting};
-use super::{Comparison, Policy, Port, RlimitRule, Scope};
+use super::egress::{Host, HostPattern, Mode, Reach};
+use super::{Comparison, LogSource, Policy, Port, RlimitRule, Scope};
 
 /// Calls tried for one name.
 const MAX_CALLS: usize = 100_000;
@@ -16,7 +17,8 @@ const MAX_CALLS: usize = 100_000;
 /// One thing.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Difference {
-    /// The kind of rule: `path`, `tcp`, `scope`, `socket`, `syscall`, `environment`, `rlimit`, `tier`, `landlock`.
+    /// The kind of rule: `path`, `tcp`, `udp`, `egress`, `scope`, `socket`, `syscall`, `environment`, `rlimit`, `log`, `tier`,
+    /// `landlock`.
     pub kind: &'static str,
     /// In words.
     pub text: String,
@@ -47,6 +49,14 @@ impl Diff {
             let text =
                 format!("other sockets get {} in A, {} in B", a.sockets.errno, b.sockets.errno);
             otherwise.push(Difference { kind: "socket", text, line: Some(b.sockets.line) });
+        }
+        for source in [LogSource::Landlock, LogSource::Seccomp] {
+            if a.logs(source) != b.logs(source) {
+                let (who, other) = if a.logs(source) { ("A", a) } else { ("B", b) };
+                let text = format!("what {source} refuses is logged in {who} only");
+                let line = other.log.as_ref().map(|log| log.line);
+                otherwise.push(Difference { kind: "log", text, line });
+            }
         }
         let (ours, theirs) = (variables(a), variables(b));
         for (name, (theirs, line)) in &theirs {
@@ -97,9 +107,12 @@ fn more(narrow: &Policy, wide: &Policy) -> Vec<Difference> {
     let ports = ports(narrow);
     for (named, line) in self::ports(wide) {
         if !ports.contains_key(&named) {
-            let (way, port) = named;
-            add("tcp", format!("{way} {port}"), Some(line));
+            let (table, way, port) = named;
+            add(table, format!("{way} {port}"), Some(line));
         }
+    }
+    for (text, line) in hosts(narrow, wide) {
+        add("egress", text, line);
     }
     for rule in &narrow.scopes {
         if !wide.scopes.iter().any(|own| own.kind == rule.kind) {
@@ -132,17 +145,61 @@ fn more(narrow: &Policy, wide: &Policy) -> Vec<Difference> {
     found
 }
 
-fn ports(policy: &Policy) -> BTreeMap<(&'static str, Port), usize> {
+fn ports(policy: &Policy) -> BTreeMap<(&'static str, &'static str, Port), usize> {
     let mut ports = BTreeMap::new();
-    for rule in &policy.tcp {
-        for port in &rule.connect {
-            ports.entry(("connect", *port)).or_insert(rule.line);
-        }
-        for port in &rule.bind {
-            ports.entry(("bind", *port)).or_insert(rule.line);
+    for (table, rules) in [("tcp", &policy.tcp), ("udp", &policy.udp)] {
+        for rule in rules {
+            for port in &rule.connect {
+                ports.entry((table, "connect", *port)).or_insert(rule.line);
+            }
+            for port in &rule.bind {
+                ports.entry((table, "bind", *port)).or_insert(rule.line);
+            }
         }
     }
     ports
+}
+
+/// What the second lets be spoken to and the first does not. Both may have ports for it or not: those are compared by
+/// themselves.
+fn hosts(narrow: &Policy, wide: &Policy) -> Vec<(String, Option<usize>)> {
+    let mode = |policy: &Policy| policy.egress.as_ref().map_or(Mode::Open, |egress| egress.mode);
+    let line = wide.egress.as_ref().map(|egress| egress.line);
+    match (mode(narrow), mode(wide)) {
+        (Mode::Open, _) | (_, Mode::None) => Vec::new(),
+        (_, Mode::Open) => vec![("every host".to_owned(), line)],
+        (_, Mode::AllowList) => {
+            let (ours, theirs) = (reaches(narrow), reaches(wide));
+            theirs
+                .into_iter()
+                .filter(|((pattern, reach), _)| {
+                    !ours.keys().any(|(own, kind)| own.contains(pattern) && kind == reach)
+                })
+                .map(|((pattern, reach), line)| {
+                    let reach =
+                        reach.map_or_else(String::new, |reach| format!(", {reach} addresses"));
+                    (format!("{pattern}{reach}"), Some(line))
+                })
+                .collect()
+        }
+    }
+}
+
+/// Each host with each kind of address that it may lead to; a host that is an address is of no kind.
+fn reaches(policy: &Policy) -> BTreeMap<(&HostPattern, Option<Reach>), usize> {
+    let mut found = BTreeMap::new();
+    for rule in policy.egress.iter().flat_map(|egress| &egress.hosts) {
+        for pattern in &rule.names {
+            let kinds: Vec<Option<Reach>> = match pattern.host {
+                Host::Address(_) => vec![None],
+                Host::Name(_) | Host::Below(_) => rule.reach.iter().copied().map(Some).collect(),
+            };
+            for kind in kinds {
+                found.entry((pattern, kind)).or_insert(rule.line);
+            }
+        }
+    }
+    found
 }
 
 /// What the second lets be made and the first does not, where the second's rule applies.

@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::words::{Access, Errno, Resource, Scope, SocketCall, SocketFamily, SocketType};
+use super::egress::{Mode, Reach};
+use super::words::{
+    Access, Errno, LogSource, Resource, Scope, SocketCall, SocketFamily, SocketType,
+};
 use crate::tier::Tier;
 
 #[derive(Deserialize)]
@@ -19,7 +22,12 @@ pub(super) struct File {
     #[serde(default)]
     pub(super) path: Vec<Spanned<Path>>,
     #[serde(default)]
-    pub(super) tcp: Vec<Spanned<Tcp>>,
+    pub(super) tcp: Vec<Spanned<Ports>>,
+    #[serde(default)]
+    pub(super) udp: Vec<Spanned<Ports>>,
+    pub(super) egress: Option<Spanned<Egress>>,
+    #[serde(default)]
+    pub(super) host: Vec<Spanned<Host>>,
     #[serde(default)]
     pub(super) scope: Vec<Spanned<ScopeEntry>>,
     #[serde(default)]
@@ -31,6 +39,7 @@ pub(super) struct File {
     pub(super) environment: Vec<Spanned<Environment>>,
     #[serde(default)]
     pub(super) rlimit: Vec<Spanned<Rlimit>>,
+    pub(super) log: Option<Spanned<Log>>,
 }
 
 fn weakest() -> Tier {
@@ -58,11 +67,26 @@ pub(super) struct Path {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Tcp {
+pub(super) struct Ports {
     #[serde(default)]
     pub(super) connect: Vec<Spanned<toml::Value>>,
     #[serde(default)]
     pub(super) bind: Vec<Spanned<toml::Value>>,
+    pub(super) reason: Spanned<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Egress {
+    pub(super) mode: Spanned<Mode>,
+    pub(super) reason: Spanned<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Host {
+    pub(super) names: Spanned<Vec<Spanned<String>>>,
+    pub(super) reach: Option<Spanned<Vec<Reach>>>,
     pub(super) reason: Spanned<String>,
 }
 
@@ -141,5 +165,14 @@ pub(super) struct Rlimit {
     pub(super) resource: Spanned<Resource>,
     pub(super) soft: Spanned<toml::Value>,
     pub(super) hard: Spanned<toml::Value>,
+    pub(super) reason: Spanned<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Log {
+    pub(super) what: Spanned<Vec<LogSource>>,
+    #[serde(default)]
+    pub(super) required: bool,
     pub(super) reason: Spanned<String>,
 }

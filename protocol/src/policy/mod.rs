@@ -6,13 +6,17 @@
 //! operator's description of the format.
 //!
 //! Invariants of a parsed policy: every rule has a non-empty reason; no path, variable or resource is named twice;
-//! paths are absolute or begin with a placeholder and contain no `..`; a soft limit is not above its hard limit.
+//! paths are absolute or begin with a placeholder and contain no `..`; a soft limit is not above its hard limit; where
+//! egress is `none`, no rule names a port to connect to or a socket that leaves the machine.
 
 mod check;
 pub mod decide;
 mod diff;
+pub mod egress;
 mod error;
 mod file;
+#[cfg(test)]
+mod network_tests;
 mod template;
 #[cfg(test)]
 mod tests;
@@ -23,10 +27,12 @@ use sha2::{Digest, Sha256};
 use crate::tier::Tier;
 
 pub use diff::{Diff, Difference};
+pub use egress::Egress;
 pub use error::PolicyError;
 pub use template::{PathTemplate, Place, TextPiece, TextTemplate};
 pub use words::{
-    Access, Comparison, Errno, Resource, Scope, SocketCall, SocketFamily, SocketType, Width,
+    Access, Comparison, Errno, LogSource, Resource, Scope, SocketCall, SocketFamily, SocketType,
+    Width,
 };
 
 /// The policy that is used where a profile names none (`policies/developer.toml`).
@@ -35,8 +41,12 @@ pub const DEVELOPER: &str = include_str!("../../../policies/developer.toml");
 /// For work on code that nobody vouches for: no network, nothing written is run: `policies/strict.toml`.
 pub const STRICT: &str = include_str!("../../../policies/strict.toml");
 
+/// The walls of [`DEVELOPER`], with the kernel's record of what they refuse: `policies/audit.toml`.
+pub const AUDIT: &str = include_str!("../../../policies/audit.toml");
+
 /// The policies that every build has, by name. A profile may name one instead of a file.
-pub const BUILT_IN: [(&str, &str); 2] = [("strict", STRICT), ("developer", DEVELOPER)];
+pub const BUILT_IN: [(&str, &str); 3] =
+    [("strict", STRICT), ("developer", DEVELOPER), ("audit", AUDIT)];
 
 /// A built-in policy's text; `None`: there is none of that name.
 #[must_use]
@@ -61,7 +71,11 @@ pub struct Policy {
     /// Files and directories that may be touched. Whatever is not named is refused.
     pub paths: Vec<PathRule>,
     /// TCP ports that may be connected to or bound. Whatever is not named is refused.
-    pub tcp: Vec<TcpRule>,
+    pub tcp: Vec<PortRule>,
+    /// UDP ports that may be sent to or bound. Whatever is not named is refused, from Landlock ABI 10 on.
+    pub udp: Vec<PortRule>,
+    /// Which hosts there are; `None`: every one, at the ports of `tcp` and `udp`.
+    pub egress: Option<Egress>,
     /// What may not reach out of the session.
     pub scopes: Vec<ScopeRule>,
     /// System calls that are refused. Whatever is not named is allowed.
@@ -72,6 +86,8 @@ pub struct Policy {
     pub environment: Vec<EnvironmentRule>,
     /// Resource limits.
     pub rlimits: Vec<RlimitRule>,
+    /// What the kernel is asked to write down; `None`: nothing.
+    pub log: Option<LogRule>,
 }
 
 impl Policy {
@@ -93,11 +109,19 @@ impl Policy {
     pub fn rule_count(&self) -> usize {
         self.paths.len()
             + self.tcp.len()
+            + self.udp.len()
+            + self.egress.as_ref().map_or(0, |egress| egress.hosts.len())
             + self.scopes.len()
             + self.syscalls.len()
             + self.sockets.allow.len()
             + self.environment.len()
             + self.rlimits.len()
+    }
+
+    /// Whether the kernel is asked to write down these refusals.
+    #[must_use]
+    pub fn logs(&self, source: LogSource) -> bool {
+        self.log.as_ref().is_some_and(|log| log.what.contains(&source))
     }
 }
 
@@ -118,10 +142,10 @@ pub struct PathRule {
     pub line: usize,
 }
 
-/// TCP ports.
+/// TCP or UDP ports.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TcpRule {
-    /// Ports that connect(2) may name.
+pub struct PortRule {
+    /// Ports that connect(2) may name; of UDP, sendto(2) as well.
     pub connect: Vec<Port>,
     /// Ports that bind(2) may name.
     pub bind: Vec<Port>,
@@ -284,5 +308,18 @@ pub struct RlimitRule {
     /// Why.
     pub reason: String,
     /// The line in the file, from 1.
+    pub line: usize,
+}
+
+/// What the kernel is asked to write to its audit log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogRule {
+    /// Whose refusals; never empty, none twice.
+    pub what: Vec<LogSource>,
+    /// A worker does not start where the kernel cannot.
+    pub required: bool,
+    /// Why.
+    pub reason: String,
+    /// The line of `[log]` in the file, from 1.
     pub line: usize,
 }

@@ -264,7 +264,7 @@ fn ten_thousand_rules_are_read() {
 }
 
 /// Pieces of policies, so that random texts get past the TOML reader and into the checks.
-const PIECES: [&str; 24] = [
+const PIECES: [&str; 29] = [
     "[[path]]\n",
     "path = \"/a\"\n",
     "path = \"{wörk}/x\"\n",
@@ -287,6 +287,11 @@ const PIECES: [&str; 24] = [
     "pass = [\"A\", \"A\"]\n",
     "[[rlimit]]\n",
     "resource = \"core\"\nsoft = 2\nhard = 1\n",
+    "[egress]\nmode = \"allow-list\"\n",
+    "[[host]]\nnames = [\"*.é.example\", \"[::1]:443\", \"]:[\"]\n",
+    "[egress]\nmode = \"none\"\n",
+    "[[udp]]\nbind = [0]\n",
+    "[log]\nwhat = [\"landlock\"]\nrequired = true\n",
     "# ü\r\n",
     "\u{0}",
 ];

@@ -199,6 +199,16 @@ impl SocketType {
     }
 }
 
+/// Whose refusals the kernel writes to its audit log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LogSource {
+    /// Landlock's: files, ports, scopes (landlock(7), from ABI 7).
+    Landlock,
+    /// The system call filter's (seccomp(2), `SECCOMP_FILTER_FLAG_LOG`).
+    Seccomp,
+}
+
 /// What setrlimit(2) limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -221,6 +231,23 @@ pub enum Resource {
     Nproc,
     /// Stack, in bytes.
     Stack,
+}
+
+// === impl Resource ===
+
+impl Resource {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::As,
+        Self::Core,
+        Self::Cpu,
+        Self::Data,
+        Self::Fsize,
+        Self::Memlock,
+        Self::Nofile,
+        Self::Nproc,
+        Self::Stack,
+    ];
 }
 
 // === impl Display: each word as it is written in a file ===
@@ -279,6 +306,15 @@ impl fmt::Display for SocketType {
             Self::Dgram => "dgram",
             Self::Raw => "raw",
             Self::Seqpacket => "seqpacket",
+        })
+    }
+}
+
+impl fmt::Display for LogSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Landlock => "landlock",
+            Self::Seccomp => "seccomp",
         })
     }
 }

@@ -16,6 +16,6 @@ pub mod wall;
 pub use reap::{Exit, reap};
 pub use spawner::{Command, ProbeAnswer, SessionSpawner, SpawnError, Spawner, Step};
 pub use wall::{
-    Places, Program, Rlimit, Wall, WallError, check_calls, environment, landlock_abi,
-    landlock_errata, syscall_number,
+    Logging, Places, Program, Rlimit, Wall, WallError, check_calls, check_egress, environment,
+    landlock_abi, landlock_errata, syscall_number,
 };

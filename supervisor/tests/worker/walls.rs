@@ -102,3 +102,25 @@ fn a_strict_worker_works_in_a_namespace_and_does_not_start_without() {
     );
     worker.stop();
 }
+
+/// What the walls cannot hold starts nothing, and what they hold is said as it is.
+#[test]
+fn a_policy_with_hosts_starts_no_worker_and_one_without_says_how_open_it_is() {
+    let hosts = "mode = \"allow-list\"";
+    let mut slot = Slot::new(Tier::Domain, Who::Own);
+    slot.config.policy = casemate_protocol::policy::DEVELOPER.replace("mode = \"open\"", hosts);
+    let (error, status) = slot.fails();
+    let StartError::Policy { message } = error else { panic!("{error:?}") };
+    assert!(message.contains("egress mode allow-list is not enforced by this build"), "{message}");
+    assert_eq!(status.code(), Some(65));
+
+    let mut slot = Slot::new(Tier::Domain, Who::Own);
+    slot.config.policy = casemate_protocol::policy::AUDIT.to_owned();
+    let (worker, address) = slot.serve();
+    let status = slot.status(address);
+    for part in ["egress open: every address at tcp ports 53, 80, 443", "log: the kernel is asked"]
+    {
+        assert!(status.enforcement.iter().any(|line| line.starts_with(part)), "{status:?}");
+    }
+    worker.stop();
+}

@@ -1,10 +1,12 @@
-//! What a policy answers, and the rule that says so: for a path, a port, a system call, a socket, a variable.
+//! What a policy answers, and the rule that says so: for a path, a port, a host, a system call, a socket, a scope, a limit,
+//! a variable.
 //!
 //! Pure: a policy and a [`Setting`] in, a [`Decision`] out; the sandbox's tests hold it against what the kernel does.
 //! It answers for one policy alone. What no policy can grant (keys, other sessions) is refused when a wall is built,
 //! and the file system's own permissions come on top.
 
 mod calls;
+mod hosts;
 mod paths;
 mod ports;
 #[cfg(test)]
@@ -14,13 +16,14 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
-use super::{Errno, Place, Policy};
+use super::{Errno, Place, Policy, Resource, Scope};
 use crate::ports::PortRange;
 use crate::tier::Tier;
 
 pub use calls::{socket, syscall};
+pub use hosts::host;
 pub use paths::{AccessDecision, PathDecision, path};
-pub use ports::{Way, tcp};
+pub use ports::{Transport, Way, port, tcp};
 
 /// What the placeholders stand for, as far as it is known.
 #[derive(Debug, Clone)]
@@ -128,4 +131,45 @@ pub fn variable(policy: &Policy, name: &str) -> Decision {
     Decision { outcome: Outcome::Refused, rule: None, errno: None, notes: Vec::new() }.note(
         "no rule names it, so it is left out; what a caller hands to the agent on purpose comes on top",
     )
+}
+
+/// Whether something of the session reaches out of it: a signal to a process outside, a connection to an abstract socket
+/// that was made outside.
+#[must_use]
+pub fn scope(policy: &Policy, kind: Scope) -> Decision {
+    let inside = match kind {
+        Scope::Signal => "signals within the session pass",
+        Scope::AbstractUnixSocket => "abstract sockets made within the session are reached",
+    };
+    match policy.scopes.iter().find(|rule| rule.kind == kind) {
+        Some(rule) => {
+            let cited = Cited::new(rule.line, format!("[[scope]] {kind}"), &rule.reason);
+            Decision::refused(Some(cited), Errno::Eperm).note(inside)
+        }
+        None if kind == Scope::Signal => Decision::refused(None, Errno::Eperm)
+            .note(
+                "no rule names it; the session's own scope, which no policy takes away, refuses it",
+            )
+            .note(inside),
+        None => Decision::allowed(None).note("no rule names it"),
+    }
+}
+
+/// Which limit the policy sets: allowed up to what the notes say.
+#[must_use]
+pub fn limit(policy: &Policy, resource: Resource) -> Decision {
+    let word = |limit: Option<u64>| limit.map_or("unlimited".to_owned(), |limit| limit.to_string());
+    let decision = match policy.rlimits.iter().find(|rule| rule.resource == resource) {
+        None => Decision::allowed(None).note("no rule names it: the supervisor's own limit holds"),
+        Some(rule) => {
+            let cited = Cited::new(rule.line, format!("[[rlimit]] {resource}"), &rule.reason);
+            Decision::allowed(Some(cited))
+                .note(format!("soft limit {}, hard limit {}", word(rule.soft), word(rule.hard)))
+                .note("a hard limit above the supervisor's own is lowered to it")
+        }
+    };
+    if resource == Resource::Nproc {
+        return decision.note("it counts every process of the uid: it does not bound one session");
+    }
+    decision
 }

@@ -239,6 +239,8 @@ fn every_rule_knows_its_line() {
         let rules = [
             ("[[path]]", policy.paths.iter().map(|rule| rule.line).collect::<Vec<_>>()),
             ("[[tcp]]", policy.tcp.iter().map(|rule| rule.line).collect()),
+            ("[egress]", policy.egress.iter().map(|section| section.line).collect()),
+            ("[log]", policy.log.iter().map(|section| section.line).collect()),
             ("[[scope]]", policy.scopes.iter().map(|rule| rule.line).collect()),
             ("[[socket]]", policy.sockets.allow.iter().map(|rule| rule.line).collect()),
             ("[[syscall]]", policy.syscalls.iter().map(|rule| rule.line).collect()),

@@ -13,6 +13,7 @@ use nix::errno::Errno;
 
 use super::trial::{Outcome, words};
 use crate::spawner::SignalScope;
+use crate::wall::lacks;
 
 /// `LANDLOCK_CREATE_RULESET_VERSION` and `_ERRATA` of linux/landlock.h.
 const VERSION: u32 = 1;
@@ -34,10 +35,9 @@ pub(super) fn version() -> String {
                 .filter(|bit| bits >> bit & 1 == 1)
                 .map(|bit| (bit + 1).to_string())
                 .collect();
-            format!(
-                "abi {abi}, errata {}",
-                if fixed.is_empty() { "none".to_owned() } else { fixed.join(" ") }
-            )
+            let errata = if fixed.is_empty() { "none".to_owned() } else { fixed.join(" ") };
+            let missing = lacks(abi).map_or_else(String::new, |missing| format!(", {missing}"));
+            format!("abi {abi}, errata {errata}{missing}")
         }
     }
 }

@@ -64,6 +64,8 @@ pub(super) struct Wall<'a> {
     pub(super) scope: RawFd,
     pub(super) ruleset: RawFd,
     pub(super) rlimits: &'a [Rlimit],
+    /// What Landlock is told about its log.
+    pub(super) log: u32,
 }
 
 /// What the child does behind the wall.
@@ -141,7 +143,8 @@ fn run(plan: &Plan<'_>) -> Result<(), Failure> {
     }
     for ruleset in [plan.wall.scope, plan.wall.ruleset] {
         // SAFETY: plain numbers.
-        let walled = unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset, 0u32) };
+        let walled =
+            unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset, plan.wall.log) };
         check_long(Step::Landlock, walled)?;
     }
     descriptors(&plan.errand)?;

@@ -210,7 +210,7 @@ impl Client {
     /// Gives the session a wall; the socket of its thread.
     fn hand_over(&mut self, wall: &Wall) -> Result<UnixStream, SpawnError> {
         let programs: Vec<_> = wall.programs().iter().map(crate::Program::instructions).collect();
-        let parts = wire::encode_wall(&programs, wall.rlimits());
+        let parts = wire::encode_wall(&programs, wall.rlimits(), wall.logging());
         let (socket, theirs) = pair()?;
         call(&self.socket, Kind::Wall, &parts, &[wall.ruleset_fd(), theirs.as_fd()])?;
         drop(theirs);

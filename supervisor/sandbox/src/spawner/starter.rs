@@ -59,7 +59,7 @@ impl Starter {
                 libc::syscall(
                     libc::SYS_seccomp,
                     libc::SECCOMP_SET_MODE_FILTER,
-                    0u32,
+                    self.wall.logging.filter,
                     &raw const program,
                 )
             };
@@ -122,6 +122,7 @@ impl Starter {
             scope: self.scope.as_raw_fd(),
             ruleset: self.ruleset.as_raw_fd(),
             rlimits: &self.wall.rlimits,
+            log: self.wall.logging.restrict_self,
         };
         child::start(&Plan::new(around, errand), stack)
     }

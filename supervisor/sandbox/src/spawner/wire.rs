@@ -6,7 +6,7 @@
 
 use std::ffi::CStr;
 
-use crate::wall::Rlimit;
+use crate::wall::{Logging, Rlimit};
 
 /// Above the kernel's own limit on arguments and environment together (execve(2): 6 MiB on a default stack).
 pub(super) const MAX_BODY: usize = 8 << 20;
@@ -87,15 +87,22 @@ impl Reply {
     }
 }
 
-/// A wall's filters and limits; the ruleset is a descriptor beside it.
+/// A wall's filters, limits and what is logged; the ruleset is a descriptor beside it.
 #[derive(Debug)]
 pub(super) struct WallBody {
     pub(super) programs: Vec<Vec<libc::sock_filter>>,
     pub(super) rlimits: Vec<Rlimit>,
+    pub(super) logging: Logging,
 }
 
-pub(super) fn encode_wall(programs: &[&[libc::sock_filter]], rlimits: &[Rlimit]) -> Vec<u8> {
+pub(super) fn encode_wall(
+    programs: &[&[libc::sock_filter]],
+    rlimits: &[Rlimit],
+    logging: Logging,
+) -> Vec<u8> {
     let mut out = Vec::new();
+    out.extend(logging.restrict_self.to_ne_bytes());
+    out.extend(logging.filter.to_ne_bytes());
     put_len(&mut out, rlimits.len());
     for limit in rlimits {
         out.extend(limit.resource.to_ne_bytes());
@@ -116,6 +123,7 @@ pub(super) fn encode_wall(programs: &[&[libc::sock_filter]], rlimits: &[Rlimit])
 
 pub(super) fn decode_wall(body: &[u8]) -> Option<WallBody> {
     let mut reader = Reader(body);
+    let logging = Logging { restrict_self: reader.u32()?, filter: reader.u32()? };
     let mut rlimits = Vec::new();
     for _ in 0..reader.u32()? {
         // Four bytes whatever the C library calls the type: unsigned in glibc, int in musl.
@@ -135,7 +143,7 @@ pub(super) fn decode_wall(body: &[u8]) -> Option<WallBody> {
         }
         programs.push(program);
     }
-    Some(WallBody { programs, rlimits })
+    Some(WallBody { programs, rlimits, logging })
 }
 
 /// A command as it is passed to execve(2): borrowed from the request's body.
@@ -251,9 +259,10 @@ mod tests {
     fn a_wall_survives() {
         let instruction = libc::sock_filter { code: 0x15, jt: 1, jf: 2, k: 0x8000_0001 };
         let limit = Rlimit { resource: libc::RLIMIT_NOFILE, soft: 1, hard: u64::MAX };
-        let body = encode_wall(&[&[instruction; 3], &[]], &[limit]);
+        let logging = Logging { restrict_self: 5, filter: 2 };
+        let body = encode_wall(&[&[instruction; 3], &[]], &[limit], logging);
         let wall = decode_wall(&body).unwrap();
-        assert_eq!(wall.rlimits, [limit]);
+        assert_eq!((wall.rlimits, wall.logging), (vec![limit], logging));
         assert_eq!(wall.programs.iter().map(Vec::len).collect::<Vec<_>>(), [3, 0]);
         let back = wall.programs[0][2];
         assert_eq!((back.code, back.jt, back.jf, back.k), (0x15, 1, 2, 0x8000_0001));
@@ -263,7 +272,7 @@ mod tests {
     fn a_message_that_was_cut_off_is_none() {
         let limit = Rlimit { resource: libc::RLIMIT_NOFILE, soft: 1, hard: 2 };
         let instruction = libc::sock_filter { code: 6, jt: 0, jf: 0, k: 0 };
-        let wall = encode_wall(&[&[instruction; 2]], &[limit]);
+        let wall = encode_wall(&[&[instruction; 2]], &[limit], Logging::default());
         let spawn = encode_spawn(&command());
         let probe = encode_probe(&[c"/a", c"/b"]);
         assert!((0..wall.len()).all(|end| decode_wall(&wall[..end]).is_none()));

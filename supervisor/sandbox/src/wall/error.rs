@@ -77,6 +77,16 @@ pub enum WallError {
     /// The mount table, which tells what a path really is, could not be read.
     #[error("cannot read /proc/thread-self/mountinfo: mount /proc before starting a worker")]
     Mounts(#[source] io::Error),
+    /// `[egress]` asks for more than this build's walls hold.
+    #[error("policy line {line}: egress mode {mode} is {why}")]
+    NotEnforced {
+        /// The mode.
+        mode: casemate_protocol::policy::egress::Mode,
+        /// Why, and what to write instead.
+        why: &'static str,
+        /// The section's line.
+        line: usize,
+    },
     /// The kernel refused the ruleset.
     #[error("landlock refused {what}")]
     Landlock {

@@ -3,9 +3,12 @@
 //! Built in the parent, where allocation and errors are cheap; enforced by the spawner in the child, which only needs
 //! a descriptor and slices. Owns the ruleset's descriptor; a [`Wall`] never changes after it was built.
 
+mod egress;
 mod environment;
 mod error;
 mod grants;
+mod lacks;
+mod log;
 mod mounts;
 mod never;
 mod open;
@@ -27,8 +30,11 @@ use casemate_protocol::policy::Policy;
 use casemate_protocol::ports::PortRange;
 use casemate_protocol::tier::Tier;
 
+pub use egress::check_egress;
 pub use environment::environment;
 pub use error::WallError;
+pub(crate) use lacks::lacks;
+pub use log::Logging;
 pub use rlimits::Rlimit;
 pub use ruleset::{landlock_abi, landlock_errata};
 pub use seccomp::check_calls;
@@ -103,6 +109,7 @@ pub struct Wall {
     ruleset: OwnedFd,
     programs: Vec<Program>,
     rlimits: Vec<Rlimit>,
+    logging: Logging,
     notes: Vec<String>,
 }
 
@@ -114,6 +121,7 @@ impl Wall {
     /// # Errors
     /// [`WallError`] where the policy cannot be enforced exactly as written.
     pub fn build(policy: &Policy, places: &Places) -> Result<Self, WallError> {
+        check_egress(policy)?;
         let abi = ruleset::require(policy)?;
         let programs = seccomp::compile(policy, places.tier, abi)?;
         let (rlimits, lowered) = rlimits::fit(policy)?;
@@ -126,14 +134,19 @@ impl Wall {
             policy.sockets.allow.len(),
         ));
         notes.push(sockets::note(&policy.sockets, places.tier, abi));
+        notes.extend(sockets::udp_note(&policy.sockets, places.tier, abi));
+        notes.push(egress::note(policy, places));
+        notes.extend(log::note(policy, abi));
         notes.extend(lowered);
-        Ok(Self { id: WallId::next(), ruleset: ruleset.fd, programs, rlimits, notes })
+        let logging = log::flags(policy, abi);
+        Ok(Self { id: WallId::next(), ruleset: ruleset.fd, programs, rlimits, logging, notes })
     }
 
     /// A wall of given parts, for what a policy file cannot say (a fixed wall of the kernel report or of a test).
     #[must_use]
     pub fn from_parts(ruleset: OwnedFd, programs: Vec<Program>, rlimits: Vec<Rlimit>) -> Self {
-        Self { id: WallId::next(), ruleset, programs, rlimits, notes: Vec::new() }
+        let (logging, notes) = (Logging::default(), Vec::new());
+        Self { id: WallId::next(), ruleset, programs, rlimits, logging, notes }
     }
 
     /// This wall's name towards the spawner.
@@ -157,6 +170,12 @@ impl Wall {
     #[must_use]
     pub fn rlimits(&self) -> &[Rlimit] {
         &self.rlimits
+    }
+
+    /// What the kernel is told about its log.
+    #[must_use]
+    pub fn logging(&self) -> Logging {
+        self.logging
     }
 
     /// One line a mechanism, for `/v1/status`.

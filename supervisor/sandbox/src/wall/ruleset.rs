@@ -14,14 +14,17 @@ use landlock::{
 };
 
 use super::grants::{self, Grant};
+use super::lacks::lacks;
 use super::never::Never;
 use super::open::open_path;
 use super::private::Private;
 use super::{Places, WallError};
 
-/// The newest ABI whose file rights are used. ABI 10 adds UDP ports; datagram sockets are refused by seccomp instead.
-const NEWEST: ABI = ABI::V9;
-const NEWEST_NUMBER: u32 = 9;
+/// The newest ABI whose rights are used: all that the crate knows.
+const NEWEST: ABI = ABI::V10;
+const NEWEST_NUMBER: u32 = 10;
+/// The first ABI that restricts UDP ports.
+const UDP: u32 = 10;
 
 /// An opened ruleset and what is to be said about it.
 #[derive(Debug)]
@@ -78,7 +81,7 @@ pub(super) fn open(policy: &Policy, places: &Places, abi: u32) -> Result<Opened,
             skipped.push(format!("{} (missing)", grant.path.display()));
         }
     }
-    add_ports(&mut created, policy, places)?;
+    add_ports(&mut created, policy, places, abi)?;
     let fd = Option::<OwnedFd>::from(created).ok_or(WallError::NoLandlock {
         required: policy.landlock_abi,
         source: io::Error::from_raw_os_error(libc::EOPNOTSUPP),
@@ -96,7 +99,7 @@ fn create(policy: &Policy) -> Result<RulesetCreated, RulesetError> {
     let ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(NEWEST))?
-        .handle_access(AccessNet::from_all(ABI::V4))?;
+        .handle_access(AccessNet::from_all(NEWEST))?;
     // An empty set of scopes is an error to the crate.
     if scopes.is_empty() { ruleset.create() } else { ruleset.scope(scopes)?.create() }
 }
@@ -169,22 +172,27 @@ fn add_ports(
     created: &mut RulesetCreated,
     policy: &Policy,
     places: &Places,
+    abi: u32,
 ) -> Result<(), WallError> {
-    for rule in &policy.tcp {
-        for (ports, access) in
-            [(&rule.connect, AccessNet::ConnectTcp), (&rule.bind, AccessNet::BindTcp)]
-        {
-            for port in ports.iter().flat_map(|port| numbers(*port, places)) {
-                created
-                    .add_rule(NetPort::new(port, access))
-                    .map_err(|source| refused(&format!("tcp port {port}"), source))?;
+    let tcp = ("tcp", &policy.tcp, AccessNet::ConnectTcp, AccessNet::BindTcp);
+    let udp = ("udp", &policy.udp, AccessNet::ConnectSendUdp, AccessNet::BindUdp);
+    // Below its ABI nothing is handled for UDP, and a policy with rules for it makes no datagram sockets there.
+    for (table, rules, connect, bind) in std::iter::once(tcp).chain((abi >= UDP).then_some(udp)) {
+        for rule in rules {
+            for (ports, access) in [(&rule.connect, connect), (&rule.bind, bind)] {
+                for port in ports.iter().flat_map(|port| numbers(*port, places)) {
+                    created
+                        .add_rule(NetPort::new(port, access))
+                        .map_err(|source| refused(&format!("{table} port {port}"), source))?;
+                }
             }
         }
     }
     Ok(())
 }
 
-fn numbers(port: Port, places: &Places) -> Vec<u16> {
+/// The ports that one stands for here.
+pub(super) fn numbers(port: Port, places: &Places) -> Vec<u16> {
     match port {
         Port::Number(number) => vec![number],
         Port::Own => places.ports.iter().collect(),
@@ -205,11 +213,7 @@ fn notes(policy: &Policy, abi: u32, granted: usize, skipped: &[String]) -> Vec<S
         policy.landlock_abi,
         policy.scopes.len()
     )];
-    if abi < 5 {
-        notes.push(format!(
-            "landlock abi {abi} does not restrict ioctl on device files (abi 5 does)"
-        ));
-    }
+    notes.extend(lacks(abi).map(|missing| format!("landlock abi {abi} {missing}")));
     if abi > NEWEST_NUMBER {
         notes.push(format!(
             "landlock abi {abi} offers more than the abi {NEWEST_NUMBER} that is used"
@@ -232,6 +236,15 @@ mod tests {
         assert_eq!(on_file & !AccessFs::from_file(NEWEST), BitFlags::EMPTY);
         assert!(on_file.contains(AccessFs::ReadFile) && on_file.contains(AccessFs::WriteFile));
         assert!(rights(&all, true).contains(AccessFs::MakeDir));
+    }
+
+    /// Every right that the crate offers is handled where the kernel has it.
+    #[test]
+    fn no_right_is_left_out() {
+        assert_eq!(AccessFs::from_all(NEWEST), BitFlags::<AccessFs>::all());
+        assert_eq!(AccessNet::from_all(NEWEST), BitFlags::<AccessNet>::all());
+        assert_eq!(Scope::from_all(NEWEST), Scope::Signal | Scope::AbstractUnixSocket);
+        assert_eq!(Scope::from_all(NEWEST), BitFlags::<Scope>::all());
     }
 
     #[test]

@@ -15,6 +15,8 @@ use super::program::{Action, Clause, Verdict};
 const TYPE_MASK: u64 = 0xf;
 /// The first Landlock ABI that restricts connections to pathname sockets (landlock(7), LANDLOCK_ACCESS_FS_RESOLVE_UNIX).
 const RESOLVE_UNIX: u32 = 9;
+/// And that restricts UDP ports (LANDLOCK_ACCESS_NET_CONNECT_SEND_UDP).
+const UDP: u32 = 10;
 
 /// What becomes of one of the calls, given the rules that allow something to it.
 pub(super) fn verdict<'a>(allow: impl Iterator<Item = &'a SocketRule>, errno: Errno) -> Verdict {
@@ -66,6 +68,20 @@ pub(super) fn note(rules: &SocketRules, tier: Tier, abi: u32) -> String {
             "unix sockets connect to paths in the session's own mounts only".to_owned()
         }
     }
+}
+
+/// Said where datagram sockets reach everybody.
+pub(super) fn udp_note(rules: &SocketRules, tier: Tier, abi: u32) -> Option<String> {
+    let made = rules.allowing(SocketCall::Socket, tier, abi).any(|rule| {
+        matches!(rule.family, SocketFamily::Inet | SocketFamily::Inet6)
+            && rule.types.contains(&SocketType::Dgram)
+    });
+    (made && abi < UDP).then(|| {
+        format!(
+            "udp is open to every address and port: the policy makes datagram sockets, and landlock abi {abi} does not \
+             restrict them (abi {UDP} does)"
+        )
+    })
 }
 
 #[cfg(test)]
@@ -155,6 +171,15 @@ mod tests {
                 assert!(!note(&sockets, Tier::Domain, abi).contains("open to any path"), "{name}");
             }
         }
+    }
+
+    #[test]
+    fn a_policy_that_opens_udp_is_reported() {
+        let mut rules = Policy::parse(DEVELOPER).unwrap().sockets;
+        assert_eq!(udp_note(&rules, Tier::Pod, 7), None);
+        rules.allow[4].types.push(SocketType::Dgram);
+        assert!(udp_note(&rules, Tier::Domain, 9).unwrap().contains("open to every address"));
+        assert_eq!(udp_note(&rules, Tier::Domain, 10), None);
     }
 
     #[test]

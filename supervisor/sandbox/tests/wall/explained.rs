@@ -8,7 +8,7 @@ use std::path::Path;
 
 use casemate_protocol::policy::decide::{self, Outcome, Setting, Way};
 use casemate_protocol::policy::{
-    Access, BUILT_IN, PathRule, PathTemplate, Place, Policy, Port, SocketFamily, TcpRule,
+    Access, BUILT_IN, PathRule, PathTemplate, Place, Policy, Port, PortRule, SocketFamily,
 };
 use casemate_protocol::ports::PortRange;
 use casemate_protocol::tier::Tier;
@@ -229,7 +229,7 @@ proptest! {
                     _ => Port::Connect,
                 };
                 let (connect, bind) = if is_connect { (vec![port], vec![]) } else { (vec![], vec![port]) };
-                TcpRule { connect, bind, reason: "r".to_owned(), line: 1 }
+                PortRule { connect, bind, reason: "r".to_owned(), line: 1 }
             })
             .collect();
         let ports: Vec<u16> = (30_000..30_007).chain([0]).collect();

@@ -32,7 +32,7 @@ const ATTACKS: &[Attack] = &[
         },
         libc::EPERM,
     ),
-    ("slow down", |pid| call(libc::SYS_setpriority, [0, pid, 1, 0, 0, 0]), libc::EPERM),
+    ("slow down", |pid| call(libc::SYS_setpriority, [0, pid, 19, 0, 0, 0]), libc::EPERM),
     (
         "slow down its disk",
         |pid| call(libc::SYS_ioprio_set, [1, pid, 3 << 13, 0, 0, 0]),
@@ -90,7 +90,7 @@ fn ones_own_limits_and_priority_may_be_set() {
         let (nofile, at) = (u64::from(libc::RLIMIT_NOFILE), &raw mut limit as u64);
         call(libc::SYS_prlimit64, [0, nofile, 0, at, 0, 0]).unwrap();
         call(libc::SYS_prlimit64, [0, nofile, at, 0, 0, 0]).unwrap();
-        call(libc::SYS_setpriority, [0, 0, 1, 0, 0, 0]).unwrap();
+        call(libc::SYS_setpriority, [0, 0, 19, 0, 0, 0]).unwrap();
         assert_eq!(call(libc::SYS_setpriority, [2, 0, 1, 0, 0, 0]), Err(libc::EPERM));
         assert_eq!(call(libc::SYS_ioprio_set, [3, 0, 3 << 13, 0, 0, 0]), Err(libc::EPERM));
         // Reading another's limits is not refused.

@@ -1,5 +1,7 @@
 //! From the file as written to rules that are consistent in themselves.
 
+mod network;
+
 use std::collections::HashMap;
 use std::hash::Hash;
 
@@ -8,14 +10,14 @@ use toml::Spanned;
 use super::error::{PolicyError, position};
 use super::file::{self, Op};
 use super::{
-    Comparison, Condition, EnvironmentRule, FORMAT_VERSION, PathRule, PathTemplate, Policy, Port,
-    RlimitRule, ScopeRule, SocketCall, SocketRule, SocketRules, SyscallRule, TcpRule, TextTemplate,
-    Width,
+    Comparison, Condition, EnvironmentRule, FORMAT_VERSION, LogRule, LogSource, PathRule,
+    PathTemplate, Policy, RlimitRule, ScopeRule, SocketRules, SyscallRule, TextTemplate, Width,
 };
 
-/// Landlock's ABI that has TCP rules, and the one that has scopes (landlock(7)).
+/// Landlock's ABIs that have TCP rules, scopes, and flags for its log (landlock(7)).
 const TCP_ABI: u32 = 4;
 const SCOPE_ABI: u32 = 6;
+const LOG_ABI: u32 = 7;
 
 /// Tests of one rule: as many as a filter's short jumps span.
 const MAX_TESTS: usize = 16;
@@ -37,7 +39,7 @@ impl<'a> Checker<'a> {
         Self { text, line_starts }
     }
 
-    pub(super) fn policy(&self, file: file::File, revision: String) -> Checked<Policy> {
+    pub(super) fn policy(&self, mut file: file::File, revision: String) -> Checked<Policy> {
         if *file.version.get_ref() != FORMAT_VERSION {
             return Err(self.wrong(
                 &file.version,
@@ -47,18 +49,23 @@ impl<'a> Checker<'a> {
         if file.name.get_ref().trim().is_empty() {
             return Err(self.wrong(&file.name, "the name is empty: give the policy one"));
         }
+        self.abi(&file)?;
+        let egress = self.egress(file.egress.take(), std::mem::take(&mut file.host))?;
+        self.none_is_none(egress.as_ref(), &file)?;
+        self.udp_is_restricted(&file)?;
         let sockets_line = self.line(&file.sockets);
         let (landlock, sockets) = (file.landlock.into_inner(), file.sockets.into_inner());
         self.reason(landlock.reason)?;
         let sockets_reason = self.reason(sockets.reason)?;
-        self.abi(&landlock.abi, &file.scope)?;
         Ok(Policy {
             revision,
             name: file.name.into_inner(),
             tier: file.tier,
             landlock_abi: landlock.abi.into_inner(),
             paths: self.paths(file.path)?,
-            tcp: file.tcp.into_iter().map(|rule| self.tcp(rule)).collect::<Checked<_>>()?,
+            tcp: file.tcp.into_iter().map(|rule| self.ports(rule)).collect::<Checked<_>>()?,
+            udp: file.udp.into_iter().map(|rule| self.ports(rule)).collect::<Checked<_>>()?,
+            egress,
             scopes: self.scopes(file.scope)?,
             syscalls: file
                 .syscall
@@ -77,13 +84,22 @@ impl<'a> Checker<'a> {
             },
             environment: self.environment(file.environment)?,
             rlimits: self.rlimits(file.rlimit)?,
+            log: file.log.map(|rule| self.log(rule)).transpose()?,
         })
     }
 
     /// A requirement below what the rules need would be a promise that an old kernel silently breaks. TCP rules are
     /// always needed: a port that is not named is refused.
-    fn abi(&self, abi: &Spanned<u32>, scopes: &[Spanned<file::ScopeEntry>]) -> Checked<()> {
-        let needed = if scopes.is_empty() { TCP_ABI } else { SCOPE_ABI };
+    fn abi(&self, file: &file::File) -> Checked<()> {
+        let abi = &file.landlock.get_ref().abi;
+        let log = file.log.as_ref().map(Spanned::get_ref);
+        let must_log = log
+            .is_some_and(|log| log.required && log.what.get_ref().contains(&LogSource::Landlock));
+        let needed = match () {
+            () if must_log => LOG_ABI,
+            () if !file.scope.is_empty() => SCOPE_ABI,
+            () => TCP_ABI,
+        };
         if *abi.get_ref() < needed {
             return Err(self.wrong(
                 abi,
@@ -115,37 +131,6 @@ impl<'a> Checker<'a> {
             checked.push(PathRule { path: template, access: rights, required, tier, reason, line });
         }
         Ok(checked)
-    }
-
-    fn tcp(&self, rule: Spanned<file::Tcp>) -> Checked<TcpRule> {
-        if rule.get_ref().connect.is_empty() && rule.get_ref().bind.is_empty() {
-            return Err(
-                self.wrong(&rule, "this rule names no port: add connect or bind, or remove it")
-            );
-        }
-        let line = self.line(&rule);
-        let file::Tcp { connect, bind, reason } = rule.into_inner();
-        let ports = |values: Vec<Spanned<toml::Value>>| -> Checked<Vec<Port>> {
-            values.iter().map(|value| self.port(value)).collect()
-        };
-        Ok(TcpRule {
-            connect: ports(connect)?,
-            bind: ports(bind)?,
-            reason: self.reason(reason)?,
-            line,
-        })
-    }
-
-    fn port(&self, value: &Spanned<toml::Value>) -> Checked<Port> {
-        let port = match value.get_ref() {
-            toml::Value::Integer(number) => u16::try_from(*number).ok().map(Port::Number),
-            toml::Value::String(word) if word == "{ports}" => Some(Port::Own),
-            toml::Value::String(word) if word == "{connect}" => Some(Port::Connect),
-            _ => None,
-        };
-        port.ok_or_else(|| {
-            self.wrong(value, "not a port: write 0 to 65535, \"{ports}\" or \"{connect}\"")
-        })
     }
 
     fn scopes(&self, rules: Vec<Spanned<file::ScopeEntry>>) -> Checked<Vec<ScopeRule>> {
@@ -244,43 +229,6 @@ impl<'a> Checker<'a> {
         }
     }
 
-    fn socket(&self, rule: Spanned<file::Socket>) -> Checked<SocketRule> {
-        let line = self.line(&rule);
-        let file::Socket { family, types, protocols, calls, tier, abi, reason } = rule.into_inner();
-        if types.get_ref().is_empty() {
-            return Err(self.wrong(&types, "types is empty: name a type or remove the rule"));
-        }
-        if protocols.get_ref().is_empty() {
-            return Err(
-                self.wrong(&protocols, "protocols is empty: name one (0 is the default protocol)")
-            );
-        }
-        let calls = match calls {
-            None => SocketCall::ALL.to_vec(),
-            Some(named) => {
-                let mut calls = named.get_ref().clone();
-                calls.sort_unstable();
-                calls.dedup();
-                if calls.is_empty() || calls.len() != named.get_ref().len() {
-                    return Err(
-                        self.wrong(&named, "calls names each of socket and socketpair once at most: name one, or leave it out for both")
-                    );
-                }
-                calls
-            }
-        };
-        Ok(SocketRule {
-            family,
-            types: types.into_inner(),
-            protocols: protocols.into_inner(),
-            calls,
-            tier,
-            landlock_abi: abi,
-            reason: self.reason(reason)?,
-            line,
-        })
-    }
-
     fn environment(&self, rules: Vec<Spanned<file::Environment>>) -> Checked<Vec<EnvironmentRule>> {
         let mut seen = HashMap::new();
         let mut checked = Vec::with_capacity(rules.len());
@@ -358,6 +306,29 @@ impl<'a> Checker<'a> {
             toml::Value::Integer(number) if *number >= 0 => Ok(Some(number.cast_unsigned())),
             _ => Err(self.wrong(value, "not a limit: write a number from 0 on, or \"unlimited\"")),
         }
+    }
+
+    fn log(&self, rule: Spanned<file::Log>) -> Checked<LogRule> {
+        let line = self.line(&rule);
+        let file::Log { what, required, reason } = rule.into_inner();
+        let what = self.each_once(&what, "what")?;
+        Ok(LogRule { what, required, reason: self.reason(reason)?, line })
+    }
+
+    /// The words of a list, sorted: at least one, none twice.
+    fn each_once<T: Ord + Clone>(&self, list: &Spanned<Vec<T>>, name: &str) -> Checked<Vec<T>> {
+        let mut words = list.get_ref().clone();
+        words.sort_unstable();
+        words.dedup();
+        if words.is_empty() || words.len() != list.get_ref().len() {
+            return Err(self.wrong(
+                list,
+                format!(
+                    "{name} is empty or names something twice: name each once, or leave it out"
+                ),
+            ));
+        }
+        Ok(words)
     }
 
     fn reason(&self, reason: Spanned<String>) -> Checked<String> {
