@@ -102,6 +102,10 @@ random_id!(
     /// One start of a supervisor process. A restarted container is a new worker although its slot is the same.
     BootId, "b-", "boot"
 );
+random_id!(
+    /// Where a session's trees are within a slot that it shares: not to be guessed from the session's id, which others may know.
+    PlaceId, "p-", "place"
+);
 
 macro_rules! counter {
     ($(#[$doc:meta])* $name:ident) => {

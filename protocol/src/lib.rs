@@ -17,6 +17,7 @@ pub mod key;
 pub mod policy;
 pub mod ports;
 pub mod proof;
+pub mod sharing;
 pub mod tier;
 pub mod token;
 pub mod worker;

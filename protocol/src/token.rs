@@ -1,16 +1,21 @@
 //! Bearer tokens: signed claims that bind a caller to one generation of one session.
 //!
 //! `cm1.<claims>.<signature>`: claims are JSON, both parts base64url without padding, the signature is Ed25519
-//! (RFC 8032) over the text before its dot. The supervisor holds only the public key.
+//! (RFC 8032) over the text before its dot. The supervisor holds only the public key. A worker of many sessions has tokens of
+//! its own besides (`cw1.…`), which open none of them.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{Generation, Incarnation, SessionId, SlotId};
+use crate::sharing::WorkerClaims;
 
 const PREFIX: &str = "cm1";
+/// Of a worker's own tokens: the prefix is signed too, so one is never taken for the other.
+const WORKER_PREFIX: &str = "cw1";
 
 /// What a token opens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,8 +103,18 @@ impl SigningSecret {
     /// Signs claims.
     #[must_use]
     pub fn sign(&self, claims: &Claims) -> String {
+        self.sign_as(PREFIX, claims)
+    }
+
+    /// Signs a worker's own claims.
+    #[must_use]
+    pub fn sign_worker(&self, claims: &WorkerClaims) -> String {
+        self.sign_as(WORKER_PREFIX, claims)
+    }
+
+    fn sign_as(&self, prefix: &str, claims: &impl Serialize) -> String {
         let json = serde_json::to_vec(claims).expect("claims are plain data");
-        let signed = format!("{PREFIX}.{}", URL_SAFE_NO_PAD.encode(json));
+        let signed = format!("{prefix}.{}", URL_SAFE_NO_PAD.encode(json));
         let signature = self.0.sign(signed.as_bytes());
         format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature.to_bytes()))
     }
@@ -119,9 +134,30 @@ impl PublicKey {
     /// # Errors
     /// [`TokenError::Malformed`], [`TokenError::Signature`] or [`TokenError::Expired`].
     pub fn verify(&self, token: &str, now: u64) -> Result<Claims, TokenError> {
+        let claims: Claims = self.signed(PREFIX, token)?;
+        if claims.expires <= now {
+            return Err(TokenError::Expired);
+        }
+        Ok(claims)
+    }
+
+    /// Checks a worker's own token, as [`PublicKey::verify`] does a session's.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn verify_worker(&self, token: &str, now: u64) -> Result<WorkerClaims, TokenError> {
+        let claims: WorkerClaims = self.signed(WORKER_PREFIX, token)?;
+        if claims.expires <= now {
+            return Err(TokenError::Expired);
+        }
+        Ok(claims)
+    }
+
+    /// What a token of the kind that begins with `wanted` says, where its signature is right.
+    fn signed<T: DeserializeOwned>(&self, wanted: &str, token: &str) -> Result<T, TokenError> {
         let (signed, signature) = token.rsplit_once('.').ok_or(TokenError::Malformed)?;
         let (prefix, body) = signed.split_once('.').ok_or(TokenError::Malformed)?;
-        if prefix != PREFIX {
+        if prefix != wanted {
             return Err(TokenError::Malformed);
         }
         let signature = URL_SAFE_NO_PAD.decode(signature).map_err(|_| TokenError::Malformed)?;
@@ -129,12 +165,14 @@ impl PublicKey {
         // Strict: refuses the small-order keys and malleable signatures that RFC 8032 verification lets pass.
         self.0.verify_strict(signed.as_bytes(), &signature).map_err(|_| TokenError::Signature)?;
         let body = URL_SAFE_NO_PAD.decode(body).map_err(|_| TokenError::Malformed)?;
-        let claims: Claims = serde_json::from_slice(&body).map_err(|_| TokenError::Malformed)?;
-        if claims.expires <= now {
-            return Err(TokenError::Expired);
-        }
-        Ok(claims)
+        serde_json::from_slice(&body).map_err(|_| TokenError::Malformed)
     }
+}
+
+/// Whether a token says of itself that it is a worker's own; what it proves is another matter.
+#[must_use]
+pub fn is_workers(token: &str) -> bool {
+    token.split_once('.').is_some_and(|(prefix, _)| prefix == WORKER_PREFIX)
 }
 
 impl From<PublicKey> for String {
@@ -190,6 +228,24 @@ mod tests {
             .encode(serde_json::to_vec(&Claims { expires: u64::MAX, ..claims() }).unwrap());
         let forged = format!("{}.{forged}.{}", parts[0], parts[2]);
         assert_eq!(secret.public().verify(&forged, 1), Err(TokenError::Signature));
+    }
+
+    #[test]
+    fn a_sessions_token_is_never_taken_for_a_workers_own_nor_the_other_way_round() {
+        let secret = SigningSecret::generate();
+        let own =
+            WorkerClaims { slot: SlotId::random(), user: "ann".parse().unwrap(), expires: 100 };
+        let token = secret.sign_worker(&own);
+        assert!(is_workers(&token));
+        assert_eq!(secret.public().verify_worker(&token, 99), Ok(own));
+        assert_eq!(secret.public().verify_worker(&token, 100), Err(TokenError::Expired));
+        assert_eq!(secret.public().verify(&token, 99), Err(TokenError::Malformed));
+        let session = secret.sign(&claims());
+        assert!(!is_workers(&session));
+        assert_eq!(secret.public().verify_worker(&session, 99), Err(TokenError::Malformed));
+        // The prefix is signed: a token cannot be turned into one of the other kind.
+        let turned = session.replacen("cm1", "cw1", 1);
+        assert_eq!(secret.public().verify_worker(&turned, 99), Err(TokenError::Signature));
     }
 
     #[test]

@@ -4,8 +4,12 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use casemate_protocol::policy::Policy;
+use casemate_protocol::ports::PortPool;
+use casemate_protocol::sharing::SharedWorkerConfig;
 use casemate_protocol::tier::Tier;
 use casemate_protocol::worker::{Repository, StartError, WorkerConfig};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 /// More than any honest configuration holds.
 const LARGEST: u64 = 4 * 1024 * 1024;
@@ -21,11 +25,27 @@ pub struct Wanted {
     pub file: Option<PathBuf>,
 }
 
+/// What kind of worker is wanted.
+#[derive(Debug)]
+pub enum Kind {
+    /// One session, from the start on.
+    One(Box<Wanted>),
+    /// Sessions of one user, none to begin with; and the file that the configuration came from.
+    Many(Box<SharedWorkerConfig>, Option<PathBuf>),
+}
+
+/// Tells one kind from the other, whatever else is said.
+#[derive(Deserialize)]
+struct Peek {
+    #[serde(default)]
+    sharing: Option<serde_json::Value>,
+}
+
 /// Reads from a file, or from stdin until its end.
 ///
 /// # Errors
 /// [`StartError::Config`] or [`StartError::Policy`] with what to mend.
-pub fn read(file: Option<&Path>) -> Result<Wanted, StartError> {
+pub fn read(file: Option<&Path>) -> Result<Kind, StartError> {
     let mut text = String::new();
     let done = match file {
         Some(path) => std::fs::File::open(path)
@@ -40,15 +60,41 @@ pub fn read(file: Option<&Path>) -> Result<Wanted, StartError> {
     if text.trim().is_empty() {
         return Err(wrong("it is empty: give the configuration as JSON on stdin or with --config"));
     }
-    // The text holds what callers hand to the agent: serde_json's message names fields and positions, not values
-    // of strings it accepted.
-    let config: WorkerConfig = serde_json::from_str(&text)
-        .map_err(|error| wrong(format!("{error}; compare with the fields of docs/worker.md")))?;
+    let file = file.map(Path::to_owned);
+    let peek: Peek = from_json(&text)?;
+    if peek.sharing.is_some() {
+        let config: SharedWorkerConfig = from_json(&text)?;
+        check_shared(&config)?;
+        return Ok(Kind::Many(Box::new(config), file));
+    }
+    let config: WorkerConfig = from_json(&text)?;
+    let policy = examine(&config)?;
+    Ok(Kind::One(Box::new(Wanted { config, policy, file })))
+}
+
+/// The text holds what callers hand to the agent: serde_json's message names fields and positions, not values of strings it
+/// accepted.
+fn from_json<T: DeserializeOwned>(text: &str) -> Result<T, StartError> {
+    serde_json::from_str(text)
+        .map_err(|error| wrong(format!("{error}; compare with the fields of docs/worker.md")))
+}
+
+/// Checks a session's configuration; its policy, parsed.
+///
+/// # Errors
+/// [`StartError`] with what to mend.
+pub fn examine(config: &WorkerConfig) -> Result<Policy, StartError> {
     let policy = Policy::parse(&config.policy)
         .map_err(|error| StartError::Policy { message: error.to_string() })?;
-    check(&config)?;
+    check(config)?;
     takes_tier(&policy, config.tier)?;
-    Ok(Wanted { config, policy, file: file.map(Path::to_owned) })
+    Ok(policy)
+}
+
+fn check_shared(config: &SharedWorkerConfig) -> Result<(), StartError> {
+    check_ports(config.ports)?;
+    all_absolute(std::iter::once(&config.volume).chain(&config.private))?;
+    check_volume(&config.volume)
 }
 
 /// A policy may need more than the tier that was asked for; what is measured later on is never below that.
@@ -80,11 +126,7 @@ fn check(config: &WorkerConfig) -> Result<(), StartError> {
             "agent: a word holds a NUL byte, or a variable's name is empty or holds `=`",
         ));
     }
-    if !config.ports.is_sound() {
-        return Err(wrong(
-            "ports: `first` is a positive multiple of 16, `preferred` is below `ranges`, and the last range ends by 65535",
-        ));
-    }
+    check_ports(config.ports)?;
     if config.tier == Tier::Pod {
         return Err(StartError::Tier {
             wanted: Tier::Pod,
@@ -97,12 +139,23 @@ fn check(config: &WorkerConfig) -> Result<(), StartError> {
         _ => None,
     };
     let lists = config.programs.iter().chain(&config.private);
-    for path in paths.into_iter().flatten().chain(local).chain(lists) {
-        if !path.is_absolute() {
-            return Err(wrong(format!("`{}` is not an absolute path", path.display())));
-        }
+    all_absolute(paths.into_iter().flatten().chain(local).chain(lists))
+}
+
+fn check_ports(ports: PortPool) -> Result<(), StartError> {
+    if ports.is_sound() {
+        return Ok(());
     }
-    Ok(())
+    Err(wrong(
+        "ports: `first` is a positive multiple of 16, `preferred` is below `ranges`, and the last range ends by 65535",
+    ))
+}
+
+fn all_absolute<'a>(paths: impl IntoIterator<Item = &'a PathBuf>) -> Result<(), StartError> {
+    match paths.into_iter().find(|path| !path.is_absolute()) {
+        Some(path) => Err(wrong(format!("`{}` is not an absolute path", path.display()))),
+        None => Ok(()),
+    }
 }
 
 /// Checks that what the configuration names is there, seen from outside of every namespace.
@@ -123,12 +176,16 @@ pub fn check_presence(config: &WorkerConfig) -> Result<(), StartError> {
     if let Some(path) = config.programs.iter().find(|path| !path.exists()) {
         return Err(wrong(format!("programs: {} does not exist", path.display())));
     }
-    if !config.volume.is_dir() {
-        return Err(StartError::Volume {
-            message: format!("{} is not a directory: make the slot first", config.volume.display()),
-        });
+    check_volume(&config.volume)
+}
+
+fn check_volume(volume: &Path) -> Result<(), StartError> {
+    if volume.is_dir() {
+        return Ok(());
     }
-    Ok(())
+    Err(StartError::Volume {
+        message: format!("{} is not a directory: make the slot first", volume.display()),
+    })
 }
 
 fn check_local_repository(path: &Path) -> Result<(), StartError> {

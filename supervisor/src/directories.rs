@@ -13,6 +13,7 @@ use std::os::unix::fs::{
 };
 use std::path::Path;
 
+use casemate_protocol::sharing::SharedWorkerConfig;
 use casemate_protocol::worker::{StartError, WorkerConfig};
 use nix::fcntl::OFlag;
 
@@ -50,6 +51,37 @@ pub fn make(config: &WorkerConfig, layout: &Layout) -> Result<(), StartError> {
         mend_below(own).map_err(|error| volume(own, "mend", &error))?;
     }
     Ok(())
+}
+
+/// Makes what sessions that share a slot have in common there.
+///
+/// # Errors
+/// [`StartError::Volume`].
+pub fn make_shared(config: &SharedWorkerConfig) -> Result<(), StartError> {
+    let volume = |path: &Path, error: &io::Error| StartError::Volume {
+        message: format!(
+            "cannot make or mend {}: {error}: check the volume's space and owner",
+            path.display()
+        ),
+    };
+    mend(&config.volume, 0o700, ANY).map_err(|error| volume(&config.volume, &error))?;
+    for name in ["sessions", "state", "run"] {
+        let path = config.volume.join(name);
+        make_one(&path, config.host_uid, OURS).map_err(|error| volume(&path, &error))?;
+        if name != "sessions" {
+            mend_below(&path).map_err(|error| volume(&path, &error))?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes one directory of ours, or mends it with all that is in it.
+///
+/// # Errors
+/// What the system calls answer.
+pub fn own(path: &Path) -> io::Result<()> {
+    make_one(path, None, OURS)?;
+    mend_below(path)
 }
 
 /// What an agent's own directory may have in its mode, as it likes.

@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
+use casemate_protocol::ids::PlaceId;
 use casemate_protocol::ports::PortRange;
 use casemate_protocol::tier::Tier;
 use casemate_protocol::worker::{Repository, WorkerConfig};
@@ -63,12 +64,23 @@ impl Layout {
     /// The layout of a configuration.
     #[must_use]
     pub fn of(config: &WorkerConfig) -> Self {
-        let session = config.volume.join("sessions").join(config.session.as_str());
+        Self::at(config, config.session.as_str(), config.volume.join("state"))
+    }
+
+    /// The layout of a session that shares its slot: its trees are at a place of its own, which its id does not tell, and its
+    /// state is beside that of others.
+    #[must_use]
+    pub fn shared(config: &WorkerConfig, place: &PlaceId) -> Self {
+        Self::at(config, place.as_str(), config.volume.join("state").join(config.session.as_str()))
+    }
+
+    fn at(config: &WorkerConfig, place: &str, state: PathBuf) -> Self {
+        let session = config.volume.join("sessions").join(place);
         let outside = Tree {
             work: session.join("work"),
             home: session.join("home"),
             scratch: session.join("scratch"),
-            state: config.volume.join("state"),
+            state,
         };
         let own = config.tier > Tier::Domain;
         let inside = if own {
@@ -174,6 +186,13 @@ impl Layout {
         walled.extend(self.private(config));
         walled.push(self.decoy(config));
         walled
+    }
+
+    /// The session's own places on the volume, its state included: what no other session may have anything of.
+    #[must_use]
+    pub fn own(&self) -> Vec<PathBuf> {
+        let Tree { work, home, scratch, state } = self.outside.clone();
+        vec![work, home, scratch, state]
     }
 
     /// What is gone inside before the agent starts, in a tier that can do that.

@@ -1,6 +1,6 @@
 //! The worker: provisions a session, confines its agent, runs it, relays for it, reports on it.
 //!
-//! One process serves one session. The way of a start is [`worker`]; everything long-lived runs on one thread. Pure
+//! One process serves one session ([`worker`]), or several of one user ([`shared`]); everything long-lived runs on one thread. Pure
 //! decisions ([`layout`], [`shield`], [`environment`], [`http::auth`]) stand apart from what acts on them.
 
 pub mod check;
@@ -20,6 +20,7 @@ pub mod provision;
 pub mod redact;
 pub mod relay;
 pub mod report;
+pub mod shared;
 pub mod shield;
 pub mod skills;
 #[cfg(test)]

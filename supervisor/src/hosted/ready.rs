@@ -12,7 +12,7 @@ use casemate_protocol::ports::PortRange;
 use casemate_protocol::tier::Tier;
 use casemate_protocol::worker::{StartError, WorkerConfig};
 use casemate_sandbox::namespaces::Withdrawal;
-use casemate_sandbox::{Places, Wall, WallError};
+use casemate_sandbox::{Places, SpawnError, Step, Wall, WallError};
 use nix::errno::Errno;
 
 use super::state::State;
@@ -36,6 +36,8 @@ pub struct Making<'a> {
     pub policy: Policy,
     /// The file that the configuration came from: no agent may read it.
     pub file: Option<PathBuf>,
+    /// The places of other sessions in the same slot: no wall grants them, and they are tried from inside.
+    pub others: Vec<PathBuf>,
     /// Where everything is.
     pub layout: Layout,
     /// The remote, if one is to be cloned.
@@ -86,7 +88,8 @@ pub struct Ready {
 pub async fn make(making: Making<'_>) -> Result<Ready, StartError> {
     let Making { config, policy, file, layout, resolved, withdrawal, ports, session, .. } = making;
     let report = making.report;
-    let places = layout.places(&config, file.as_deref(), ports);
+    let mut places = layout.places(&config, file.as_deref(), ports);
+    places.never.extend(making.others.iter().cloned());
     let wall = build_wall(&policy, &places)?;
     let given = casemate_sandbox::environment(&policy, &places);
     let path = path_of(&given);
@@ -120,7 +123,8 @@ pub async fn make(making: Making<'_>) -> Result<Ready, StartError> {
     // What a git left behind (its own maintenance) must hold nothing open of what is taken away below.
     session.end().await;
     report.progress("trying the walls from inside".to_owned());
-    let walled = layout.walled(&config, file.as_deref());
+    let mut walled = layout.walled(&config, file.as_deref());
+    walled.extend(making.others);
     let answers = session
         .spawner
         .probe(&walled, &wall)
@@ -222,4 +226,15 @@ fn skills_revision(layout: &Layout) -> Result<Option<String>, StartError> {
 
 fn words(list: Vec<String>) -> Result<Vec<CString>, StartError> {
     c_strings(list).map_err(|error| StartError::Config { message: error.to_string() })
+}
+
+/// Why the spawner gave no thread.
+#[must_use]
+pub fn no_session(error: &SpawnError) -> StartError {
+    let message = chain(error);
+    if error.step == Step::SignalScope {
+        StartError::Kernel { message }
+    } else {
+        StartError::Other { message }
+    }
 }

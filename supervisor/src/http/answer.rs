@@ -1,18 +1,38 @@
 //! Answers to calls.
 
-use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::body::{Bytes, Incoming};
+use std::convert::Infallible;
+use std::time::Duration;
+
+use futures_util::stream::{LocalBoxStream, StreamExt as _};
+use http_body_util::{BodyExt as _, Either, Full, Limited, StreamBody};
+use hyper::body::{Bytes, Frame, Incoming};
 use hyper::header::{CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
 use hyper::{Request, Response, StatusCode};
 use serde::de::DeserializeOwned;
-use std::time::Duration;
 
 use super::auth::Refusal;
 use crate::patch::PatchError;
 use crate::words::chain;
 
-/// What a call is answered with.
-pub(super) type Answer = Response<Full<Bytes>>;
+/// What a call is answered with: all at once, or as it comes.
+pub(super) type Answer = Response<Either<Full<Bytes>, Pieces>>;
+
+/// A body that comes in pieces.
+pub(super) type Pieces = StreamBody<LocalBoxStream<'static, Result<Frame<Bytes>, Infallible>>>;
+
+/// A body as a whole.
+pub(super) fn whole(bytes: impl Into<Bytes>) -> Answer {
+    Response::new(Either::Left(Full::new(bytes.into())))
+}
+
+/// JSON lines, as they come.
+pub(super) fn lines(lines: LocalBoxStream<'static, Bytes>) -> Answer {
+    let pieces = lines.map(|line| Ok(Frame::data(line))).boxed_local();
+    let mut answer = Response::new(Either::Right(StreamBody::new(pieces)));
+    let kind = HeaderValue::from_static("application/x-ndjson");
+    answer.headers_mut().insert(CONTENT_TYPE, kind);
+    answer
+}
 
 /// How long a body may take to come.
 const BODY_WITHIN: Duration = Duration::from_secs(10);
@@ -40,7 +60,7 @@ pub(super) fn refused(refusal: Refusal) -> Answer {
 }
 
 pub(super) fn text(status: StatusCode, words: &str) -> Answer {
-    let mut answer = Response::new(Full::from(format!("{words}\n")));
+    let mut answer = whole(format!("{words}\n"));
     *answer.status_mut() = status;
     answer
         .headers_mut()
@@ -51,7 +71,7 @@ pub(super) fn text(status: StatusCode, words: &str) -> Answer {
 pub(super) fn patch(made: Result<Vec<u8>, PatchError>) -> Answer {
     match made {
         Ok(bytes) => {
-            let mut answer = Response::new(Full::from(bytes));
+            let mut answer = whole(bytes);
             answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/x-patch"));
             answer
         }
@@ -61,7 +81,7 @@ pub(super) fn patch(made: Result<Vec<u8>, PatchError>) -> Answer {
 }
 
 pub(super) fn empty(status: StatusCode) -> Answer {
-    let mut answer = Response::new(Full::default());
+    let mut answer = whole(Bytes::new());
     *answer.status_mut() = status;
     answer
 }
@@ -69,10 +89,18 @@ pub(super) fn empty(status: StatusCode) -> Answer {
 pub(super) fn json(value: &impl serde::Serialize) -> Answer {
     match serde_json::to_vec(value) {
         Ok(bytes) => {
-            let mut answer = Response::new(Full::from(bytes));
+            let mut answer = whole(bytes);
             answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
             answer
         }
         Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
     }
+}
+
+/// Metrics, in the text format 0.0.4.
+pub(super) fn prometheus(rendered: String) -> Answer {
+    let mut answer = whole(rendered);
+    let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    answer.headers_mut().insert(CONTENT_TYPE, kind);
+    answer
 }

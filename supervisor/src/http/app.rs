@@ -16,11 +16,12 @@ use tokio::time::Instant;
 use super::answer::{Answer, refused, text};
 use super::auth::{Gate, Refusal};
 use super::metrics::add;
-use super::session;
+use super::{session, sessions};
 use crate::hosted::live::Hosted;
 use crate::hosted::registry::Registry;
 use crate::process::reaper::Reaper;
 use crate::relay::driver::Order;
+use crate::shared::Shared;
 
 /// The endpoints of a worker.
 #[derive(Debug)]
@@ -35,6 +36,8 @@ pub struct App {
     pub boot: BootId,
     /// Calls refused for their token or origin.
     pub refused: Cell<u64>,
+    /// Where sessions come and go.
+    shared: Option<Rc<Shared>>,
     since: Instant,
     connections: Cell<u64>,
 }
@@ -51,9 +54,16 @@ impl App {
             reaper,
             boot,
             refused: Cell::new(0),
+            shared: None,
             since: Instant::now(),
             connections: Cell::new(0),
         }
+    }
+
+    /// And those of a worker in which sessions come and go.
+    #[must_use]
+    pub fn sharing(self, shared: Rc<Shared>) -> Self {
+        Self { shared: Some(shared), ..self }
     }
 
     /// Answers one call.
@@ -68,6 +78,13 @@ impl App {
                 (&Method::GET, _) => self.readyz().await.unwrap_or_else(ending),
                 _ => other_method(),
             };
+        }
+        if let Some(shared) = &self.shared {
+            match sessions::is_meant(&self.gate, shared, &request, unix_seconds()) {
+                Ok(true) => return sessions::call(self, shared, request).await,
+                Ok(false) => {}
+                Err(refusal) => return self.refuse(refusal),
+            }
         }
         let Some((method, audiences)) = session::wanted(path) else {
             return text(StatusCode::NOT_FOUND, "no such endpoint");
@@ -99,8 +116,11 @@ impl App {
         refused(refusal)
     }
 
-    /// A worker of one session is as ready as that session.
+    /// A worker of one session is as ready as that session; one of many, as long as it takes sessions in.
     async fn readyz(&self) -> Option<Answer> {
+        if let Some(shared) = &self.shared {
+            return shared.is_ready().then(|| text(StatusCode::OK, "ready"));
+        }
         let hosted = self.registry.all().into_iter().next()?;
         let view = hosted.ask(Order::Look).await?;
         let ended = matches!(view.agent, AgentState::Exited { .. });
@@ -109,6 +129,11 @@ impl App {
             _ if ended => text(StatusCode::SERVICE_UNAVAILABLE, "the agent ended"),
             _ => text(StatusCode::OK, "ready"),
         })
+    }
+
+    /// Whether sessions come and go here.
+    pub(super) fn is_shared(&self) -> bool {
+        self.shared.is_some()
     }
 
     /// Numbers connections over all sessions.
@@ -128,7 +153,7 @@ fn ending() -> Answer {
     text(StatusCode::SERVICE_UNAVAILABLE, "the worker is ending")
 }
 
-fn other_method() -> Answer {
+pub(super) fn other_method() -> Answer {
     text(StatusCode::METHOD_NOT_ALLOWED, "this endpoint has another method")
 }
 

@@ -3,7 +3,8 @@
 //! A browser sends `Origin`; no browser has business here, so its presence alone is a refusal, whatever the token.
 
 use casemate_protocol::ids::{Generation, Incarnation, SessionId, SlotId};
-use casemate_protocol::token::{Audience, Claims, PublicKey, TokenError};
+use casemate_protocol::sharing::UserId;
+use casemate_protocol::token::{Audience, Claims, PublicKey, TokenError, is_workers};
 use hyper::header::{AUTHORIZATION, HeaderMap, ORIGIN};
 
 /// Whose signature a token must carry, and for which slot.
@@ -68,6 +69,30 @@ impl Gate {
             return Err(TokenError::Mismatch("slot").into());
         }
         Ok(claims)
+    }
+
+    /// Whether a call carries a token that says of itself that it is a worker's own, and then whether it is this one's.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub fn is_workers(
+        &self,
+        headers: &HeaderMap,
+        user: &UserId,
+        now: u64,
+    ) -> Result<bool, Refusal> {
+        let token = bearer(headers)?;
+        if !is_workers(token) {
+            return Ok(false);
+        }
+        let claims = self.key.verify_worker(token, now)?;
+        if claims.slot != self.slot {
+            return Err(TokenError::Mismatch("slot").into());
+        }
+        if claims.user != *user {
+            return Err(TokenError::Mismatch("user").into());
+        }
+        Ok(true)
     }
 }
 

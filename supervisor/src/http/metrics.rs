@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::fmt::Write as _;
 
+use casemate_protocol::sharing::SessionSummary;
 use casemate_protocol::worker::{Activity, AgentState, WorkerStatus};
 
 /// What is counted. Single-threaded.
@@ -30,6 +31,16 @@ pub fn add(counter: &Cell<u64>, amount: u64) {
 // === impl Metrics ===
 
 impl Metrics {
+    /// Adds what an ended session has counted, so that a sum over sessions never falls.
+    pub fn absorb(&self, ended: &Self) {
+        add(&self.attachments, ended.attachments.get());
+        add(&self.client_lines, ended.client_lines.get());
+        add(&self.agent_lines, ended.agent_lines.get());
+        add(&self.agent_bytes, ended.agent_bytes.get());
+        add(&self.agent_noise, ended.agent_noise.get());
+        add(&self.slow_clients, ended.slow_clients.get());
+    }
+
     /// The text.
     #[must_use]
     pub fn render(
@@ -58,19 +69,7 @@ impl Metrics {
         line("busy", "gauge", "1 while a turn runs or waits.", busy);
         line("idle_seconds", "gauge", "Seconds of idleness, 0 while busy.", idle_ms / 1000);
         line("attached", "gauge", "Connected clients.", status.attachments.into());
-        line("attachments_total", "counter", "Attachments ever made.", self.attachments.get());
-        line("refused_total", "counter", "Calls refused for token or origin.", refused);
-        line("client_lines_total", "counter", "Lines from clients.", self.client_lines.get());
-        line("agent_lines_total", "counter", "Lines from the agent.", self.agent_lines.get());
-        line("agent_bytes_total", "counter", "Bytes from the agent.", self.agent_bytes.get());
-        line("agent_noise_total", "counter", "Agent lines not relayed.", self.agent_noise.get());
-        line(
-            "slow_clients_total",
-            "counter",
-            "Clients closed as too slow.",
-            self.slow_clients.get(),
-        );
-        line("orphans_reaped_total", "counter", "Orphaned processes reaped.", orphans);
+        self.counters(&mut line, refused, orphans);
         // A label's value, as Prometheus shows what is no number; hex digits need no escapes.
         let _ = write!(
             text,
@@ -80,5 +79,50 @@ impl Metrics {
             status.policy_revision
         );
         text
+    }
+
+    /// The text of a worker of many sessions: sums, so that it does not grow with them.
+    #[must_use]
+    pub fn render_shared(
+        &self,
+        sessions: &[SessionSummary],
+        refused: u64,
+        orphans: u64,
+        uptime_ms: u64,
+    ) -> String {
+        let mut text = String::with_capacity(2048);
+        let mut line = |name: &str, kind: &str, help: &str, value: u64| {
+            let _ = write!(
+                text,
+                "# HELP casemate_{name} {help}\n# TYPE casemate_{name} {kind}\ncasemate_{name} {value}\n"
+            );
+        };
+        let count = |holds: &dyn Fn(&SessionSummary) -> bool| {
+            sessions.iter().filter(|session| holds(session)).count() as u64
+        };
+        let running =
+            |session: &SessionSummary| matches!(session.agent, AgentState::Running { .. });
+        let busy =
+            |session: &SessionSummary| matches!(session.activity, Some(Activity::Busy { .. }));
+        let attached = sessions.iter().map(|session| u64::from(session.attachments)).sum();
+        line("uptime_seconds", "gauge", "Seconds since the worker serves.", uptime_ms / 1000);
+        line("sessions", "gauge", "Sessions hosted.", sessions.len() as u64);
+        line("agents_running", "gauge", "Agents whose process lives.", count(&running));
+        line("sessions_busy", "gauge", "Sessions with a turn that runs or waits.", count(&busy));
+        line("attached", "gauge", "Connected clients.", attached);
+        self.counters(&mut line, refused, orphans);
+        text
+    }
+
+    fn counters(&self, line: &mut dyn FnMut(&str, &str, &str, u64), refused: u64, orphans: u64) {
+        let mut line = |name, help, value| line(name, "counter", help, value);
+        line("attachments_total", "Attachments ever made.", self.attachments.get());
+        line("refused_total", "Calls refused for token or origin.", refused);
+        line("client_lines_total", "Lines from clients.", self.client_lines.get());
+        line("agent_lines_total", "Lines from the agent.", self.agent_lines.get());
+        line("agent_bytes_total", "Bytes from the agent.", self.agent_bytes.get());
+        line("agent_noise_total", "Agent lines not relayed.", self.agent_noise.get());
+        line("slow_clients_total", "Clients closed as too slow.", self.slow_clients.get());
+        line("orphans_reaped_total", "Orphaned processes reaped.", orphans);
     }
 }

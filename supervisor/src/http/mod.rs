@@ -10,12 +10,15 @@
 //! | `POST /v1/quiesce` | Control | `Quiesce` |
 //! | `POST /v1/reopen` | Control | 204 |
 //! | `POST /v1/stop` | Control | 202; then the worker ends with code 0 |
+//!
+//! A worker of many sessions has more ([`sessions`]), for the holder of its own token.
 
 mod answer;
 pub mod app;
 pub mod auth;
 pub mod metrics;
 mod session;
+mod sessions;
 pub mod socket;
 pub mod upgrade;
 
@@ -35,12 +38,13 @@ use app::App;
 const HEAD: Duration = Duration::from_secs(5);
 /// How long to wait after accept(2) failed (out of descriptors): the next try would fail at once again.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Connections at a time: one client, an allocator, a scraper, and room.
+/// Connections at a time: one client, an allocator, a scraper, and room; of many sessions, as much for each.
 const MOST: usize = 64;
+const MOST_SHARED: usize = 512;
 
 /// Serves for ever.
 pub async fn serve(listener: TcpListener, app: Rc<App>) {
-    let room = Arc::new(Semaphore::new(MOST));
+    let room = Arc::new(Semaphore::new(if app.is_shared() { MOST_SHARED } else { MOST }));
     loop {
         let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
         let stream = match listener.accept().await {

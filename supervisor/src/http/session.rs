@@ -7,12 +7,11 @@ use casemate_protocol::codes::close;
 use casemate_protocol::end::EndReason;
 use casemate_protocol::token::Audience;
 use casemate_protocol::worker::Stop;
-use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderValue, SEC_WEBSOCKET_ACCEPT, UPGRADE};
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::header::{CONNECTION, HeaderValue, SEC_WEBSOCKET_ACCEPT, UPGRADE};
+use hyper::{Method, Request, StatusCode};
 
-use super::answer::{self, Answer, empty, json, patch, text};
+use super::answer::{self, Answer, empty, json, patch, prometheus, text};
 use super::app::App;
 use super::{socket, upgrade};
 use crate::hosted::live::Hosted;
@@ -58,10 +57,7 @@ async fn metrics(app: &App, hosted: &Hosted) -> Option<Answer> {
     let status = hosted.status().await?;
     let rendered =
         hosted.metrics.render(&status, app.refused.get(), app.reaper.orphans(), app.uptime_ms());
-    let mut answer = Response::new(Full::from(rendered));
-    let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-    answer.headers_mut().insert(CONTENT_TYPE, kind);
-    Some(answer)
+    Some(prometheus(rendered))
 }
 
 async fn stop(hosted: &Hosted, request: Request<Incoming>) -> Option<Answer> {

@@ -16,6 +16,8 @@ use tokio::sync::{Notify, oneshot};
 
 /// How long the kernel may take to deliver the ends of killed processes.
 const KILLED_WITHIN: Duration = Duration::from_secs(5);
+/// Between two looks whether a session's threads are gone.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// Waits for children.
 #[derive(Debug)]
@@ -144,5 +146,18 @@ impl Session {
         if tokio::time::timeout(KILLED_WITHIN, self.reaper.all_ended(self.number)).await.is_err() {
             tracing::error!("killed processes have not ended: they hang in the kernel");
         }
+    }
+
+    /// Ends it for good: its processes, daemons included, and its threads in the spawner. Returns when all are gone, or when
+    /// the kernel did not let them go in time; false then.
+    pub async fn close(&self) -> bool {
+        self.end().await;
+        self.spawner.close();
+        let gone = async {
+            while !self.spawner.is_gone() {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        tokio::time::timeout(KILLED_WITHIN, gone).await.is_ok()
     }
 }

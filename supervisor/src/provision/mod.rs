@@ -18,6 +18,7 @@ use casemate_sandbox::beneath::BeneathError;
 
 pub use git::Resolved;
 pub use marker::Marker;
+pub use remote::Remote;
 
 use crate::layout::Layout;
 use crate::process::confined::{self, Job, Output};
@@ -26,7 +27,6 @@ use crate::report::Report;
 use crate::words::chain;
 
 use git::Git;
-use remote::Remote;
 
 /// A clone may take long; a stalled transfer is ended by git itself (http.lowSpeedTime).
 const CLONE_LIMIT: Duration = Duration::from_secs(60 * 60);
@@ -35,21 +35,29 @@ const STEP_LIMIT: Duration = Duration::from_secs(120);
 /// How long a remote has to take a connection.
 const CONNECT_LIMIT: Duration = Duration::from_secs(15);
 
-/// Finds the addresses of a remote's name and tries them. Blocks; to be called outside of namespaces, where the
-/// machine's resolver works, and before any runtime.
+/// The remote that a session is to be cloned from, if that is its source.
 ///
 /// # Errors
-/// [`StartError::Repository`] where the URL is wrong, the name unknown or nothing answers.
-pub fn resolve(config: &WorkerConfig, report: &dyn Report) -> Result<Option<Resolved>, StartError> {
+/// [`StartError::Repository`] where the URL is wrong.
+pub fn remote(config: &WorkerConfig) -> Result<Option<Remote>, StartError> {
+    match &config.repository {
+        Some(Repository::Remote(url)) => Remote::parse(url)
+            .map(Some)
+            .map_err(|error| StartError::Repository { message: error.to_string() }),
+        _ => Ok(None),
+    }
+}
+
+/// Finds the addresses of a remote's name and tries them. Blocks; to be called outside of namespaces, where the
+/// machine's resolver works, and where nobody else is held up.
+///
+/// # Errors
+/// [`StartError::Repository`] where the name is unknown or nothing answers.
+pub fn resolve(remote: Remote) -> Result<Resolved, StartError> {
     use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
 
-    let Some(Repository::Remote(url)) = &config.repository else {
-        return Ok(None);
-    };
     let wrong = |message| StartError::Repository { message };
-    let remote = Remote::parse(url).map_err(|error| wrong(error.to_string()))?;
     let shown = &remote.url;
-    report.progress(format!("looking for {shown}"));
     let found: Vec<SocketAddr> = (remote.host.as_str(), remote.port)
         .to_socket_addrs()
         .map_err(|error| {
@@ -74,7 +82,7 @@ pub fn resolve(config: &WorkerConfig, report: &dyn Report) -> Result<Option<Reso
     };
     let is_address = remote.host.parse::<std::net::IpAddr>().is_ok();
     let addresses = if is_address { Vec::new() } else { vec![answers.ip()] };
-    Ok(Some(Resolved { remote, addresses }))
+    Ok(Resolved { remote, addresses })
 }
 
 /// Whether provisioning has come to its end in an earlier start.
@@ -121,11 +129,13 @@ impl Provisioner<'_> {
             return Ok(marker);
         }
         self.report.progress("making the session's HOME".to_owned());
-        for tree in [&inside.home, &inside.work] {
-            home::empty(tree).map_err(|error| volume(&error))?;
-        }
-        let template = self.layout.template.as_ref().map(|(_, inside)| inside.as_path());
-        home::fill(&inside.home, template).map_err(|error| volume(&error))?;
+        let (trees, template) = (inside.clone(), self.layout.template.clone());
+        // A template may be large, and other sessions may be served beside this start.
+        aside(move || {
+            [&trees.home, &trees.work].into_iter().try_for_each(|tree| home::empty(tree))?;
+            home::fill(&trees.home, template.as_ref().map(|(_, inside)| inside.as_path()))
+        })
+        .await?;
         let base = self.make_worktree().await?;
         let marker = Marker {
             session: self.config.session.clone(),
@@ -180,7 +190,8 @@ impl Provisioner<'_> {
                 // Some servers refuse a partial clone outright instead of ignoring the wish.
                 Err(error) => tracing::warn!(%error, "no blobless clone; cloning whole"),
             }
-            home::empty(&git.work).map_err(|error| volume(&error))?;
+            let work = git.work.clone();
+            aside(move || home::empty(&work)).await?;
         }
         self.step(git.clone_remote(from, false), CLONE_LIMIT).await?;
         Ok(())
@@ -215,6 +226,12 @@ impl Provisioner<'_> {
     }
 }
 
-fn volume(error: &BeneathError) -> StartError {
-    StartError::Volume { message: chain(error) }
+/// Does what blocks on a thread of its own.
+async fn aside(
+    work: impl FnOnce() -> Result<(), BeneathError> + Send + 'static,
+) -> Result<(), StartError> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done.map_err(|error| StartError::Volume { message: chain(&error) }),
+        Err(error) => Err(StartError::Other { message: error.to_string() }),
+    }
 }

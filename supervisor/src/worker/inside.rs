@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use casemate_protocol::ids::BootId;
 use casemate_protocol::worker::{StartError, StartEvent};
+use casemate_sandbox::Spawner;
 use casemate_sandbox::shield::ShieldReport;
-use casemate_sandbox::{SpawnError, Spawner, Step};
 
 use super::outside::Prepared;
 use super::signals::{Ending, forward};
@@ -20,7 +20,6 @@ use crate::http::auth::Gate;
 use crate::ports::Claim;
 use crate::process::reaper::{Reaper, Session};
 use crate::report::{Report as _, Stdout};
-use crate::words::chain;
 
 /// Runs the worker until its end; its exit code.
 ///
@@ -36,7 +35,7 @@ pub(super) async fn run(
     let reaper = Reaper::new(spawner);
     tokio::task::spawn_local(Rc::clone(&reaper).run(children));
     let mut ending = Ending::listen()?;
-    let session_spawner = spawner.session().map_err(|error| no_session(&error))?;
+    let session_spawner = spawner.session().map_err(|error| ready::no_session(&error))?;
     let session = Rc::new(Session::new(session_spawner, reaper));
     let Prepared { wanted, layout, resolved, lock, withdrawal } = prepared;
     let listener = door(wanted.config.listen, &claim)?;
@@ -44,6 +43,7 @@ pub(super) async fn run(
         config: wanted.config,
         policy: wanted.policy,
         file: wanted.file,
+        others: Vec::new(),
         layout,
         resolved,
         withdrawal,
@@ -64,8 +64,7 @@ pub(super) async fn run(
             Ok(STOPPED)
         }
     };
-    session.end().await;
-    session.spawner.close();
+    session.close().await;
     drop(lock);
     drop(claim);
     ended
@@ -124,13 +123,4 @@ pub(super) fn door(wanted: SocketAddr, claim: &Claim) -> Result<TcpListener, Sta
             "{address}: {error}: name a free address, or 127.0.0.1:0 for the worker's claim"
         ),
     })
-}
-
-pub(super) fn no_session(error: &SpawnError) -> StartError {
-    let message = chain(error);
-    if error.step == Step::SignalScope {
-        StartError::Kernel { message }
-    } else {
-        StartError::Other { message }
-    }
 }

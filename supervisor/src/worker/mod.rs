@@ -2,11 +2,12 @@
 //!
 //! Outside: read and check the configuration, make the directories, hold the lock, find the remote ([`outside`]).
 //! Then namespaces, the shield, the claim of ports, the spawner: all with one thread. Then, on one thread for good: clone, try the
-//! shield from inside, take away what the agent has no business with ([`crate::hosted`]), serve ([`inside`]). Whatever fails is one
+//! shield from inside, take away what the agent has no business with ([`crate::hosted`]), serve ([`inside`]). A worker of many sessions ([`many`]) begins with none. Whatever fails is one
 //! [`StartError`] on stdout and its exit code.
 
 mod identity;
 mod inside;
+mod many;
 mod namespaces;
 mod outside;
 mod owner;
@@ -16,12 +17,15 @@ use std::os::fd::AsFd as _;
 use std::path::Path;
 
 use casemate_protocol::codes::exit;
+use casemate_protocol::ports::PortPool;
 use casemate_protocol::tier::Tier;
 use casemate_protocol::worker::StartError;
 use casemate_sandbox::Spawner;
+use casemate_sandbox::lock::HeldLock;
 use casemate_sandbox::namespaces::Entered;
 use casemate_sandbox::shield::ShieldReport;
 
+use crate::config::{self, Kind};
 use crate::ports::{self, Claim};
 use crate::report::{Report as _, Stdout};
 use crate::words::chain;
@@ -31,11 +35,11 @@ use outside::Prepared;
 /// Runs a worker to its end; the process's exit code.
 #[must_use]
 pub fn run(file: Option<&Path>) -> u8 {
-    let prepared = match outside::prepare(file) {
-        Ok(prepared) => prepared,
-        Err(error) => return failed(&error),
-    };
-    enter(prepared).unwrap_or_else(|error| failed(&error))
+    let done = config::read(file).and_then(|kind| match kind {
+        Kind::One(wanted) => enter(outside::prepare(*wanted)?),
+        Kind::Many(config, file) => many::run(*config, file),
+    });
+    done.unwrap_or_else(|error| failed(&error))
 }
 
 /// Goes into the namespaces that the tier asks for. The process that stays outside is the launcher: it holds the lock
@@ -68,32 +72,43 @@ fn live(prepared: Prepared) -> Result<u8, StartError> {
         identity::assume(prepared.wanted.config.host_uid)?;
         owner::follow(prepared.wanted.config.owner)?;
     }
-    let shield = casemate_sandbox::shield::harden()
-        .map_err(|error| StartError::Shield { message: chain(&error) })?;
-    let orphans = casemate_sandbox::reap::adopt_orphans();
-    orphans.map_err(|error| other("orphans cannot be adopted", &error))?;
-    let claim = ports::claim(prepared.wanted.config.ports)?;
-    let kept = [prepared.lock.as_fd(), claim.as_fd()];
-    let spawner =
-        Spawner::start(&kept).map_err(|error| other("the spawner did not start", &error))?;
-    let code = run_on_one_thread(prepared, claim, &spawner, &shield);
+    let supervisor = Supervisor::start(prepared.wanted.config.ports, &prepared.lock)?;
+    let Supervisor { shield, claim, spawner } = supervisor;
+    let code = on_one_thread(inside::run(prepared, claim, &spawner, &shield));
     // Whoever waits for this process may rely on the slot and the ports being free then.
     spawner.end();
     code
 }
 
-fn run_on_one_thread(
-    prepared: Prepared,
+/// What every worker has before it has an event loop.
+struct Supervisor {
+    shield: ShieldReport,
     claim: Claim,
-    spawner: &Spawner,
-    shield: &ShieldReport,
-) -> Result<u8, StartError> {
+    spawner: Spawner,
+}
+
+// === impl Supervisor ===
+
+impl Supervisor {
+    /// Raises the shield, claims a range, forks the spawner, which holds the claim and the slot's lock as well.
+    fn start(ports: PortPool, lock: &HeldLock) -> Result<Self, StartError> {
+        let shield = casemate_sandbox::shield::harden()
+            .map_err(|error| StartError::Shield { message: chain(&error) })?;
+        let orphans = casemate_sandbox::reap::adopt_orphans();
+        orphans.map_err(|error| other("orphans cannot be adopted", &error))?;
+        let claim = ports::claim(ports)?;
+        let spawner = Spawner::start(&[lock.as_fd(), claim.as_fd()])
+            .map_err(|error| other("the spawner did not start", &error))?;
+        Ok(Self { shield, claim, spawner })
+    }
+}
+
+fn on_one_thread(run: impl Future<Output = Result<u8, StartError>>) -> Result<u8, StartError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| other("no event loop", &error))?;
-    let local = tokio::task::LocalSet::new();
-    local.block_on(&runtime, inside::run(prepared, claim, spawner, shield))
+    tokio::task::LocalSet::new().block_on(&runtime, run)
 }
 
 fn other(what: &str, error: &dyn std::error::Error) -> StartError {

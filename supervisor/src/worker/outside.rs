@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use casemate_protocol::ids::SlotId;
 use casemate_protocol::tier::Tier;
 use casemate_protocol::worker::StartError;
 use casemate_sandbox::lock::{self, HeldLock, LockError};
@@ -30,12 +31,11 @@ pub(super) struct Prepared {
     pub withdrawal: Option<Withdrawal>,
 }
 
-/// Reads, checks, makes, locks, finds.
+/// Checks, makes, locks, finds.
 ///
 /// # Errors
 /// [`StartError`].
-pub(super) fn prepare(file: Option<&Path>) -> Result<Prepared, StartError> {
-    let wanted = config::read(file)?;
+pub(super) fn prepare(wanted: Wanted) -> Result<Prepared, StartError> {
     let config = &wanted.config;
     if config.tier == Tier::Domain {
         identity::check(config.host_uid)?;
@@ -44,13 +44,25 @@ pub(super) fn prepare(file: Option<&Path>) -> Result<Prepared, StartError> {
     Stdout.progress(format!("starting session {} in slot {}", config.session, config.slot));
     let layout = Layout::of(config);
     directories::make(config, &layout)?;
-    let lock =
-        lock::hold(&config.volume.join("run").join("lock")).map_err(|error| match error {
-            LockError::Busy { .. } => StartError::SlotBusy { slot: config.slot.clone() },
-            LockError::File { .. } => StartError::Volume { message: chain(&error) },
-        })?;
+    let lock = hold(&config.volume, &config.slot)?;
     // A provisioned session never needs its remote to start again.
     let provisioned = provision::is_done(&layout.outside.state, config)?;
-    let resolved = if provisioned { None } else { provision::resolve(config, &Stdout)? };
+    let remote = if provisioned { None } else { provision::remote(config)? };
+    let resolved = remote.map(|remote| {
+        Stdout.progress(format!("looking for {}", remote.url));
+        provision::resolve(remote)
+    });
+    let resolved = resolved.transpose()?;
     Ok(Prepared { wanted, layout, resolved, lock, withdrawal: None })
+}
+
+/// The slot, for life.
+///
+/// # Errors
+/// [`StartError::SlotBusy`] where another worker has it, [`StartError::Volume`].
+pub(super) fn hold(volume: &Path, slot: &SlotId) -> Result<HeldLock, StartError> {
+    lock::hold(&volume.join("run").join("lock")).map_err(|error| match error {
+        LockError::Busy { .. } => StartError::SlotBusy { slot: slot.clone() },
+        LockError::File { .. } => StartError::Volume { message: chain(&error) },
+    })
 }

@@ -70,3 +70,12 @@ pub(super) fn forward(orders: &mpsc::Sender<Order>) {
         }
     }
 }
+
+/// Of a worker of many sessions no agent is meant, and none of these shall end it.
+pub(super) fn ignore() {
+    for number in FORWARDED {
+        if let Err(error) = signal(SignalKind::from_raw(number as i32)) {
+            tracing::warn!(%error, %number, "not ignored");
+        }
+    }
+}

@@ -5,7 +5,9 @@ use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 
 use nix::errno::Errno;
-use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, UnixAddr, recvmsg, sendmsg};
+use nix::sys::socket::{
+    ControlMessage, ControlMessageOwned, MsgFlags, UnixAddr, recv, recvmsg, sendmsg,
+};
 
 /// Writes everything; the descriptors travel with the first byte.
 pub(super) fn send(
@@ -82,4 +84,12 @@ pub(super) fn read_exact(mut socket: &UnixStream, buffer: &mut [u8]) -> Result<(
         Some(number) => Errno::from_raw(number),
         None => Errno::EPIPE,
     })
+}
+
+/// Whether the peer is gone, of a socket on which nothing more is to come. Does not block.
+pub(super) fn has_ended(socket: &UnixStream) -> bool {
+    !matches!(
+        recv(socket.as_raw_fd(), &mut [0], MsgFlags::MSG_DONTWAIT),
+        Ok(1..) | Err(Errno::EAGAIN | Errno::EINTR)
+    )
 }

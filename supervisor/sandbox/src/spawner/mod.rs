@@ -77,8 +77,21 @@ impl Spawner {
     /// # Errors
     /// [`Step::SignalScope`] where the kernel has no Landlock signal scope (ABI 6, Linux 6.12).
     pub fn session(&self) -> Result<SessionSpawner, SpawnError> {
+        self.session_that_keeps(None)
+    }
+
+    /// As [`Spawner::session`]; the thread gets a copy of `kept` (the session's claim of ports) and holds it until the
+    /// session's last process is gone, even where the supervisor was killed. Nothing that it starts gets it.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn session_that_keeps(
+        &self,
+        kept: Option<BorrowedFd<'_>>,
+    ) -> Result<SessionSpawner, SpawnError> {
         let (socket, theirs) = pair()?;
-        channel::send(&self.control, &[0], &[], &[theirs.as_fd()]).map_err(lost)?;
+        let handed: Vec<BorrowedFd<'_>> = std::iter::once(theirs.as_fd()).chain(kept).collect();
+        channel::send(&self.control, &[0], &[], &handed).map_err(lost)?;
         drop(theirs);
         read_reply(&socket)?;
         Ok(SessionSpawner { client: Mutex::new(Client { socket, walls: VecDeque::new() }) })
@@ -175,9 +188,15 @@ impl SessionSpawner {
             client.walls.clear();
             client
                 .socket
-                .shutdown(Shutdown::Both)
+                .shutdown(Shutdown::Write)
                 .map_err(|source| SpawnError { step: Step::Spawner, source })
         });
+    }
+
+    /// After [`SessionSpawner::close`]: whether the session's threads and its last process are gone. Does not block.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        self.locked(|client| Ok(channel::has_ended(&client.socket))).unwrap_or(true)
     }
 
     fn locked<T>(

@@ -103,21 +103,20 @@ fn place_descriptors(control: OwnedFd, kept: &[BorrowedFd<'_>]) -> Result<UnixSt
     Ok(unsafe { UnixStream::from_raw_fd(CONTROL) })
 }
 
-/// Takes a session's socket with each byte, and gives it to a thread.
+/// Takes a session's socket, and what that is to keep, with each byte, and gives both to a thread.
 fn serve(control: &UnixStream) {
     let mut sessions: Vec<JoinHandle<()>> = Vec::new();
     let mut byte = [0];
     loop {
-        let mut sockets = Vec::new();
-        match channel::receive(control, &mut byte, &mut sockets) {
+        let mut handed = Vec::new();
+        match channel::receive(control, &mut byte, &mut handed) {
             Ok(0) | Err(_) => break,
             Ok(_) => {}
         }
         sessions.retain(|session| !session.is_finished());
-        for socket in sockets {
-            if let Some(session) = start(UnixStream::from(socket)) {
-                sessions.push(session);
-            }
+        let mut handed = handed.into_iter();
+        if let Some(socket) = handed.next() {
+            sessions.extend(start(UnixStream::from(socket), handed.collect()));
         }
     }
     for session in sessions {
@@ -126,12 +125,15 @@ fn serve(control: &UnixStream) {
     }
 }
 
-fn start(socket: UnixStream) -> Option<JoinHandle<()>> {
+fn start(socket: UnixStream, kept: Vec<OwnedFd>) -> Option<JoinHandle<()>> {
     let refusal = socket.try_clone();
-    let thread = Builder::new()
-        .name("session".to_owned())
-        .stack_size(session::THREAD_STACK)
-        .spawn(move || session::serve(&socket));
+    let thread = Builder::new().name("session".to_owned()).stack_size(session::THREAD_STACK).spawn(
+        move || {
+            session::serve(&socket);
+            // Before the socket: whoever sees its end may rely on what was kept being free.
+            drop(kept);
+        },
+    );
     match thread {
         Ok(thread) => Some(thread),
         Err(error) => {

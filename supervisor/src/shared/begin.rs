@@ -1,0 +1,145 @@
+//! One session's life in a worker of many: ports, a thread in the spawner, its start, its generation, its end.
+
+use std::os::fd::AsFd as _;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use casemate_protocol::worker::{StartError, StartEvent, WorkerConfig};
+
+use super::{Entry, Shared, intake, place};
+use crate::hosted::live;
+use crate::hosted::ready::{self, Making, Ready};
+use crate::layout::Layout;
+use crate::ports::{self, Claim};
+use crate::process::reaper::Session;
+use crate::provision::{self, Resolved};
+use crate::relay::driver::Order;
+use crate::report::Report;
+use crate::{config, directories};
+
+impl Shared {
+    /// The whole of it. Nothing of the session is left when it is over.
+    pub(super) async fn host(self: Rc<Self>, entry: Rc<Entry>) {
+        let name = entry.intent.session.clone();
+        if let Err(error) = self.live(&entry).await {
+            entry.transcript.failed(&error);
+        }
+        let table = &self.table;
+        table.entries.borrow_mut().remove(&name);
+        table.changed.notify_one();
+        tracing::info!(session = %name, "ended");
+        entry.ended.send_replace(true);
+    }
+
+    /// From its ports to its last process.
+    async fn live(&self, entry: &Entry) -> Result<(), StartError> {
+        let config = self.config.host(entry.intent.clone());
+        let claim = ports::claim(config.ports)?;
+        let session = self.session(&claim)?;
+        let served = self.serve(entry, config, &claim, &session).await;
+        if !session.close().await {
+            tracing::error!(session = %entry.intent.session, "its processes hang in the kernel");
+        }
+        served
+    }
+
+    fn session(&self, claim: &Claim) -> Result<Rc<Session>, StartError> {
+        let spawner = self.spawner.session_that_keeps(Some(claim.as_fd()));
+        let spawner = spawner.map_err(|error| ready::no_session(&error))?;
+        Ok(Rc::new(Session::new(spawner, Rc::clone(&self.reaper))))
+    }
+
+    async fn serve(
+        &self,
+        entry: &Entry,
+        config: WorkerConfig,
+        claim: &Claim,
+        session: &Rc<Session>,
+    ) -> Result<(), StartError> {
+        let made = tokio::select! {
+            made = self.make(entry, config, claim, session) => made?,
+            () = entry.stop.notified() => {
+                return Err(StartError::Other { message: "ended while it started".into() });
+            }
+        };
+        let (hosted, generation) = live::start(made, self.boot.clone())?;
+        let (name, fixed) = (entry.intent.session.clone(), &hosted.fixed);
+        let newest = (fixed.incarnation, fixed.generation);
+        self.table.newest.borrow_mut().insert(name.clone(), newest);
+        tracing::info!(session = %name, policy = %fixed.policy_revision, "hosted");
+        entry.transcript.event(&StartEvent::Ready {
+            address: self.address,
+            boot: fixed.boot.clone(),
+            tier: fixed.tier,
+            worktree: fixed.worktree.clone(),
+        });
+        self.registry.add(Rc::clone(&hosted));
+        let told_to_stop = async {
+            entry.stop.notified().await;
+            let (code, words) = entry.farewell.borrow().clone();
+            // Where nobody takes orders any more it is ending already.
+            let _ = hosted.orders.send(Order::Stop(code, words)).await;
+            std::future::pending::<u8>().await
+        };
+        let code = tokio::select! {
+            code = generation => code,
+            code = told_to_stop => code,
+        };
+        self.registry.remove(&name);
+        self.counted.absorb(&hosted.metrics);
+        tracing::info!(session = %name, code, "its generation is over");
+        Ok(())
+    }
+
+    async fn make(
+        &self,
+        entry: &Entry,
+        config: WorkerConfig,
+        claim: &Claim,
+        session: &Rc<Session>,
+    ) -> Result<Ready, StartError> {
+        let report = &*entry.transcript;
+        let policy = config::examine(&config)?;
+        config::check_presence(&config)?;
+        intake::apart(&config)?;
+        let place = place::of(&config.volume, &config.session)?;
+        let layout = Layout::shared(&config, &place);
+        directories::make(&config, &layout)?;
+        entry.places.replace(layout.own());
+        let provisioned = provision::is_done(&layout.outside.state, &config)?;
+        let resolved = if provisioned { None } else { resolve(&config, report).await? };
+        ready::make(Making {
+            policy,
+            file: self.file.clone(),
+            others: self.others(entry),
+            layout,
+            resolved,
+            withdrawal: None,
+            ports: claim.own(),
+            session: Rc::clone(session),
+            shield: self.shield.clone(),
+            report,
+            config,
+        })
+        .await
+    }
+
+    /// The places of every other session that is hosted now. Those that come later find this one's among theirs.
+    fn others(&self, entry: &Entry) -> Vec<PathBuf> {
+        let entries = self.table.entries.borrow();
+        let others = entries.values().filter(|other| !std::ptr::eq(&raw const ***other, entry));
+        others.flat_map(|other| other.places.borrow().clone()).collect()
+    }
+}
+
+/// Names are looked up, and remotes tried, beside the sessions that are served.
+async fn resolve(
+    config: &WorkerConfig,
+    report: &dyn Report,
+) -> Result<Option<Resolved>, StartError> {
+    let Some(remote) = provision::remote(config)? else { return Ok(None) };
+    report.progress(format!("looking for {}", remote.url));
+    tokio::task::spawn_blocking(move || provision::resolve(remote).map(Some))
+        .await
+        .unwrap_or_else(|error| Err(StartError::Other { message: error.to_string() }))
+}

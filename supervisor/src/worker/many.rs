@@ -1,0 +1,139 @@
+//! A worker of many sessions of one user, warm: everything but a session is there before it is asked for one.
+
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use casemate_protocol::codes::exit;
+use casemate_protocol::ids::BootId;
+use casemate_protocol::sharing::{SharedWorkerConfig, UserId};
+use casemate_protocol::tier::Tier;
+use casemate_protocol::worker::{StartError, StartEvent};
+use casemate_sandbox::Spawner;
+use casemate_sandbox::lock::HeldLock;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+use super::signals::Ending;
+use super::{Supervisor, identity, inside, on_one_thread, other, outside, owner};
+use crate::http::app::App;
+use crate::http::auth::Gate;
+use crate::process::reaper::Reaper;
+use crate::report::{Report as _, Stdout};
+use crate::shared::Shared;
+use crate::{directories, durable, http};
+
+/// Runs the worker to its end; the process's exit code.
+///
+/// # Errors
+/// [`StartError`] where it never came to serve.
+pub(super) fn run(config: SharedWorkerConfig, file: Option<PathBuf>) -> Result<u8, StartError> {
+    identity::check(config.host_uid)?;
+    Stdout.progress(format!("starting a worker for sessions of one user in slot {}", config.slot));
+    directories::make_shared(&config)?;
+    let lock = outside::hold(&config.volume, &config.slot)?;
+    identity::assume(config.host_uid)?;
+    owner::follow(config.owner)?;
+    bind(&config.volume, &config.user)?;
+    let supervisor = Supervisor::start(config.ports, &lock)?;
+    let spawner = Rc::new(supervisor.spawner);
+    let served = Served {
+        listener: inside::door(config.listen, &supervisor.claim)?,
+        shield: supervisor.shield.summary(),
+        spawner: Rc::clone(&spawner),
+        config,
+        file,
+        lock,
+    };
+    let code = on_one_thread(serve(served));
+    // Whoever waits for this process may rely on the slot and the ports being free then. Nothing else has it any more.
+    if let Some(spawner) = Rc::into_inner(spawner) {
+        spawner.end();
+    }
+    drop(supervisor.claim);
+    code
+}
+
+/// A slot is one user's for its whole life.
+fn bind(volume: &Path, user: &UserId) -> Result<(), StartError> {
+    let path = volume.join("state").join("user");
+    let trouble = |error: std::io::Error| StartError::Volume {
+        message: format!("state/user: {error}: check the volume's space and owner"),
+    };
+    match std::fs::read_to_string(&path) {
+        Ok(bound) if bound == user.as_str() => Ok(()),
+        Ok(_) => Err(StartError::Volume {
+            message: "the slot holds sessions of another user: use a new slot for this one".into(),
+        }),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            durable::replace(&path, user.as_str().as_bytes()).map_err(trouble)
+        }
+        Err(error) => Err(trouble(error)),
+    }
+}
+
+/// What is there when the event loop begins.
+struct Served {
+    listener: std::net::TcpListener,
+    shield: Vec<String>,
+    spawner: Rc<Spawner>,
+    config: SharedWorkerConfig,
+    file: Option<PathBuf>,
+    lock: HeldLock,
+}
+
+async fn serve(served: Served) -> Result<u8, StartError> {
+    let children = Reaper::subscribe().map_err(|error| other("no SIGCHLD", &error))?;
+    let reaper = Reaper::new(&served.spawner);
+    tokio::task::spawn_local(Rc::clone(&reaper).run(children));
+    let mut ending = Ending::listen()?;
+    super::signals::ignore();
+    let listener = tokio::net::TcpListener::from_std(served.listener)
+        .map_err(|error| other("no listener", &error))?;
+    let address = listener.local_addr().map_err(|error| other("no listener", &error))?;
+    more_descriptors();
+    let boot = BootId::random();
+    let gate = Gate::new(served.config.verify_key, served.config.slot.clone());
+    let shared = Rc::new(Shared {
+        worktrees: served.config.volume.join("sessions"),
+        config: served.config,
+        spawner: served.spawner,
+        reaper: Rc::clone(&reaper),
+        shield: served.shield,
+        file: served.file,
+        boot: boot.clone(),
+        address,
+        registry: Rc::default(),
+        counted: crate::http::metrics::Metrics::default(),
+        table: crate::shared::Table::default(),
+    });
+    let registry = Rc::clone(&shared.registry);
+    let app = App::new(gate, registry, Rc::clone(&reaper), boot.clone());
+    tokio::task::spawn_local(http::serve(listener, Rc::new(app.sharing(Rc::clone(&shared)))));
+    tracing::info!(%address, %boot, slot = %shared.config.slot, "ready");
+    Stdout.event(&StartEvent::Ready {
+        address,
+        boot,
+        tier: Tier::Domain,
+        worktree: shared.worktrees.clone(),
+    });
+    let code = tokio::select! {
+        () = ending.wanted() => exit::OK,
+        () = shared.over() => exit::OK,
+        () = reaper.spawner_end() => {
+            tracing::error!("the spawner process is gone: no session can be started or ended");
+            exit::SOFTWARE
+        }
+    };
+    shared.end_all().await;
+    drop(served.lock);
+    Ok(code)
+}
+
+/// Each session costs some thirty descriptors: the soft limit is raised to the hard one. The spawner was forked before, so no
+/// agent inherits it.
+fn more_descriptors() {
+    let raised = getrlimit(Resource::RLIMIT_NOFILE)
+        .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
+    if let Err(error) = raised {
+        tracing::warn!(%error, "the limit of open files stays: many sessions may not fit");
+    }
+}
