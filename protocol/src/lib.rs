@@ -2,7 +2,8 @@
 //!
 //! Everything that two programs of casemate must agree on lives here: names ([`ids`], [`key`]), proofs ([`token`], [`proof`]),
 //! the worker's start and status ([`worker`]), the allocator's HTTP API ([`api`]), policies ([`policy`]), who gets
-//! which TCP ports ([`ports`]), the numbers other programs see ([`codes`]), and what ACP itself asks of a relay ([`acp`]).
+//! which TCP ports ([`ports`]), the numbers other programs see ([`codes`]), what ACP itself asks of a relay ([`acp`]), and how
+//! its lines survive a broken connection ([`relay`]).
 //!
 //! Absent on purpose: tokio, sockets, files, clocks. A function here maps values to values.
 
@@ -17,6 +18,7 @@ pub mod key;
 pub mod policy;
 pub mod ports;
 pub mod proof;
+pub mod relay;
 pub mod sharing;
 pub mod tier;
 pub mod token;

@@ -1,0 +1,240 @@
+//! One end of an attachment over any number of connections: both directions and the greeting.
+
+use std::borrow::Cow;
+
+use super::frame::Frame;
+use super::incoming::Incoming;
+use super::outgoing::{Kept, Outgoing};
+use super::reach::Reach;
+use super::{Violation, WINDOW};
+
+/// Who speaks.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Role {
+    Client,
+    Worker { epoch: u64, ticket: String },
+}
+
+/// What a frame brought.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Brought {
+    /// Nothing to act on.
+    Nothing,
+    /// The worker's greeting.
+    Welcome {
+        /// The attachment.
+        epoch: u64,
+        /// What reconnects.
+        ticket: String,
+    },
+    /// A whole message with its number.
+    Message(u64, Vec<u8>),
+    /// The peer ended the attachment.
+    Bye(u16, String),
+}
+
+/// See the module.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Flow {
+    role: Role,
+    out: Outgoing,
+    inc: Incoming,
+    /// There is a connection.
+    up: bool,
+    /// Our greeting is on it.
+    said: bool,
+    /// So is the peer's.
+    heard: bool,
+    /// The end, where it was decided here.
+    bye: Option<Bye>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Bye {
+    code: u16,
+    reason: String,
+    /// Data first.
+    patient: bool,
+    said: bool,
+}
+
+// === impl Flow ===
+
+impl Flow {
+    /// A client's end. Nothing is spooled: the driver stops its source by [`Self::bytes_kept`].
+    #[must_use]
+    pub fn client() -> Self {
+        Self::new(Role::Client, usize::MAX, WINDOW)
+    }
+
+    /// A worker's end; more than `memory` bytes go to the spool.
+    #[must_use]
+    pub fn worker(epoch: u64, ticket: String, memory: usize) -> Self {
+        Self::new(Role::Worker { epoch, ticket }, memory, WINDOW)
+    }
+
+    /// Takes no more than this ahead, in bytes.
+    #[cfg(test)]
+    pub(super) fn narrow(&mut self, window: u64) {
+        self.inc = Incoming::new(window);
+    }
+
+    fn new(role: Role, memory: usize, window: u64) -> Self {
+        Self {
+            role,
+            out: Outgoing::new(memory),
+            inc: Incoming::new(window),
+            up: false,
+            said: false,
+            heard: false,
+            bye: None,
+        }
+    }
+
+    /// A connection is open, instead of any other.
+    pub fn opened(&mut self) {
+        self.cut();
+        self.up = true;
+    }
+
+    /// The connection is gone.
+    pub fn cut(&mut self) {
+        (self.up, self.said, self.heard) = (false, false, false);
+        self.inc.cut();
+        if let Some(bye) = &mut self.bye {
+            bye.said = false;
+        }
+    }
+
+    /// Takes the next message to send.
+    pub fn push(&mut self, line: Vec<u8>) -> Kept {
+        self.out.push(line)
+    }
+
+    /// The attachment ends: after all that was pushed, or at once.
+    pub fn bye(&mut self, code: u16, reason: &str, patient: bool) {
+        let reason = reason.to_owned();
+        self.bye.get_or_insert(Bye { code, reason, patient, said: false });
+    }
+
+    /// The next frame to send; `None` while there is nothing, or nothing may be sent.
+    pub fn frame(&mut self) -> Option<Vec<u8>> {
+        if !self.up || self.has_left() {
+            return None;
+        }
+        if !self.said {
+            self.said = true;
+            let standing = self.inc.greeting();
+            let greeting = match &self.role {
+                Role::Client => Frame::Hello(standing),
+                Role::Worker { epoch, ticket } => {
+                    Frame::Welcome { epoch: *epoch, standing, ticket: Cow::Borrowed(ticket) }
+                }
+            };
+            return Some(greeting.to_bytes());
+        }
+        if let Some(bye) = &mut self.bye
+            && (!bye.patient || (self.heard && self.out.is_sent()))
+        {
+            bye.said = true;
+            let reason = Cow::Borrowed(bye.reason.as_str());
+            return Some(Frame::Bye { code: bye.code, reason }.to_bytes());
+        }
+        if !self.heard {
+            return None;
+        }
+        if let Some(standing) = self.inc.ack(true) {
+            return Some(Frame::Ack(standing).to_bytes());
+        }
+        let piece = self.out.piece();
+        piece.or_else(|| Some(Frame::Ack(self.inc.ack(false)?).to_bytes()))
+    }
+
+    /// Takes a frame of the peer.
+    ///
+    /// # Errors
+    /// [`Violation`]: the attachment cannot go on.
+    pub fn take(&mut self, frame: &[u8]) -> Result<Brought, Violation> {
+        match Frame::parse(frame)? {
+            Frame::Hello(standing) if !self.heard && matches!(self.role, Role::Worker { .. }) => {
+                self.out.resume(standing)?;
+                self.heard = true;
+                Ok(Brought::Nothing)
+            }
+            Frame::Welcome { epoch, standing, ticket }
+                if !self.heard && matches!(self.role, Role::Client) =>
+            {
+                self.out.resume(standing)?;
+                self.heard = true;
+                Ok(Brought::Welcome { epoch, ticket: ticket.into_owned() })
+            }
+            Frame::Bye { code, reason } => Ok(Brought::Bye(code, reason.into_owned())),
+            Frame::Piece { seq, last, bytes } if self.heard => {
+                let whole = self.inc.piece(seq, last, &bytes)?;
+                Ok(whole.map_or(Brought::Nothing, |(seq, line)| Brought::Message(seq, line)))
+            }
+            Frame::Ack(standing) if self.heard => {
+                self.out.acknowledged(standing)?;
+                Ok(Brought::Nothing)
+            }
+            _ => Err(Violation::Greeting),
+        }
+    }
+
+    /// All up to `seq` hold no room of the window any more.
+    pub fn taken(&mut self, seq: u64) {
+        self.inc.taken(seq);
+    }
+
+    /// All up to `seq` have been dealt with: acknowledge them.
+    pub fn settled(&mut self, seq: u64) {
+        self.inc.settled(seq);
+    }
+
+    /// The spool's first message should come back.
+    #[must_use]
+    pub fn wants_spooled(&self) -> bool {
+        self.out.wants_spooled()
+    }
+
+    /// The spool's first message.
+    pub fn unspooled(&mut self, line: Vec<u8>) {
+        self.out.unspooled(line);
+    }
+
+    /// Bytes of messages that are kept in memory.
+    #[must_use]
+    pub fn bytes_kept(&self) -> usize {
+        self.out.bytes_here()
+    }
+
+    /// Messages in the spool.
+    #[must_use]
+    pub fn spooled(&self) -> u64 {
+        self.out.spooled()
+    }
+
+    /// There is a connection and both have greeted.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.up && self.heard
+    }
+
+    /// The end was decided here.
+    #[must_use]
+    pub fn is_leaving(&self) -> bool {
+        self.bye.is_some()
+    }
+
+    /// Our `Bye` is on the connection.
+    #[must_use]
+    pub fn has_left(&self) -> bool {
+        self.bye.as_ref().is_some_and(|bye| bye.said)
+    }
+
+    /// How far messages got.
+    #[must_use]
+    pub fn reach(&self) -> Reach {
+        Reach { acked: self.out.acked(), sent: self.out.reached() }
+    }
+}

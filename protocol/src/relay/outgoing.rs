@@ -1,0 +1,190 @@
+//! Messages that one side sends: numbered, kept until acknowledged, in memory and then in the driver's spool.
+//!
+//! What is kept is one queue. Its front is here; whatever does not fit in memory lies behind it in the driver's spool,
+//! first in, first out. A message comes back from the spool before it is sent, and stays here until acknowledged.
+
+use std::collections::VecDeque;
+
+use super::frame::{Frame, Standing};
+use super::{PIECE, Violation};
+
+/// What became of a message.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "a message for the spool is lost with this"]
+pub enum Kept {
+    /// It is here.
+    Here,
+    /// Append it to the spool.
+    Spool(Vec<u8>),
+}
+
+/// See the module.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Outgoing {
+    /// Bytes that may lie in memory before the spool is used.
+    memory: usize,
+    /// The number of the last message.
+    last: u64,
+    /// The number of the last one that was acknowledged, and the position of its end.
+    acked: u64,
+    acked_end: u64,
+    /// From `acked + 1` on.
+    here: VecDeque<Vec<u8>>,
+    here_bytes: usize,
+    /// How many lie in the spool.
+    spooled: u64,
+    /// What is sent next: a message, and from where in it; the position of that byte.
+    next: u64,
+    offset: usize,
+    position: u64,
+    /// Up to which position the peer takes bytes.
+    limit: u64,
+    /// The last message of which anything was ever sent.
+    reached: u64,
+}
+
+// === impl Outgoing ===
+
+impl Outgoing {
+    /// Nothing sent yet; more than `memory` bytes go to the spool.
+    #[must_use]
+    pub fn new(memory: usize) -> Self {
+        Self {
+            memory,
+            last: 0,
+            acked: 0,
+            acked_end: 0,
+            here: VecDeque::new(),
+            here_bytes: 0,
+            spooled: 0,
+            next: 1,
+            offset: 0,
+            position: 0,
+            limit: 0,
+            reached: 0,
+        }
+    }
+
+    /// Takes the next message. Its number is the count of all so far.
+    pub fn push(&mut self, line: Vec<u8>) -> Kept {
+        self.last += 1;
+        if self.spooled > 0 || (!self.here.is_empty() && self.here_bytes + line.len() > self.memory)
+        {
+            self.spooled += 1;
+            return Kept::Spool(line);
+        }
+        self.put(line);
+        Kept::Here
+    }
+
+    /// The spool's first message should come back by [`Self::unspooled`].
+    #[must_use]
+    pub fn wants_spooled(&self) -> bool {
+        self.spooled > 0 && self.here_bytes <= self.memory / 2
+    }
+
+    /// The spool's first message, which is there no more.
+    pub fn unspooled(&mut self, line: Vec<u8>) {
+        self.spooled -= 1;
+        self.put(line);
+    }
+
+    fn put(&mut self, line: Vec<u8>) {
+        self.here_bytes += line.len();
+        self.here.push_back(line);
+    }
+
+    /// A new connection: the peer has all up to `standing.seq`.
+    ///
+    /// # Errors
+    /// [`Violation::Lost`] where that cannot be.
+    pub fn resume(&mut self, standing: Standing) -> Result<(), Violation> {
+        if standing.seq < self.acked || standing.seq > self.reached {
+            return Err(Violation::Lost);
+        }
+        let skipped = usize::try_from(standing.seq - self.acked).map_err(|_| Violation::Lost)?;
+        let lengths = self.here.iter().take(skipped).map(|line| line.len() as u64);
+        self.position = self.acked_end + lengths.sum::<u64>();
+        self.next = standing.seq + 1;
+        self.offset = 0;
+        self.limit = standing.limit;
+        Ok(())
+    }
+
+    /// The peer acknowledged.
+    ///
+    /// # Errors
+    /// [`Violation::Lost`] where it acknowledges what was not sent.
+    pub fn acknowledged(&mut self, standing: Standing) -> Result<(), Violation> {
+        if standing.seq >= self.next {
+            return Err(Violation::Lost);
+        }
+        self.limit = self.limit.max(standing.limit);
+        while self.acked < standing.seq {
+            let line = self.here.pop_front().ok_or(Violation::Lost)?;
+            self.here_bytes -= line.len();
+            self.acked_end += line.len() as u64;
+            self.acked += 1;
+        }
+        Ok(())
+    }
+
+    /// The next piece, as bytes of a frame; `None` where nothing may be sent now.
+    pub fn piece(&mut self) -> Option<Vec<u8>> {
+        let at = usize::try_from(self.next - self.acked - 1).ok()?;
+        let line = self.here.get(at)?;
+        let left = line.len() - self.offset;
+        let room = usize::try_from(self.limit.saturating_sub(self.position)).unwrap_or(usize::MAX);
+        let length = left.min(PIECE).min(room);
+        if length == 0 && left > 0 {
+            return None;
+        }
+        let last = length == left;
+        let bytes = line[self.offset..self.offset + length].into();
+        let piece = Frame::Piece { seq: self.next, last, bytes }.to_bytes();
+        self.reached = self.reached.max(self.next);
+        self.position += length as u64;
+        self.offset += length;
+        if last {
+            self.next += 1;
+            self.offset = 0;
+        }
+        Some(piece)
+    }
+
+    /// All of it has been sent over this connection.
+    #[must_use]
+    pub fn is_sent(&self) -> bool {
+        self.next > self.last
+    }
+
+    /// Bytes in memory.
+    #[must_use]
+    pub fn bytes_here(&self) -> usize {
+        self.here_bytes
+    }
+
+    /// Messages in the spool.
+    #[must_use]
+    pub fn spooled(&self) -> u64 {
+        self.spooled
+    }
+
+    /// The number of the last message.
+    #[must_use]
+    pub fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// The number of the last message that was acknowledged.
+    #[must_use]
+    pub fn acked(&self) -> u64 {
+        self.acked
+    }
+
+    /// The number of the last message of which anything was ever sent.
+    #[must_use]
+    pub fn reached(&self) -> u64 {
+        self.reached
+    }
+}

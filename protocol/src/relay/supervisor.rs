@@ -1,0 +1,139 @@
+//! The worker's end of an attachment: a connection comes and goes, the attachment stays for a bounded time.
+
+use super::flow::{Brought, Flow};
+use super::outgoing::Kept;
+use super::{KEEP_MS, Violation};
+use crate::codes::close;
+
+/// What happened, besides what [`Flow`] takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum State {
+    /// A connection is there.
+    Up,
+    /// None since then.
+    Down { since: u64 },
+    /// The attachment is over.
+    Over,
+}
+
+/// See the module. Times are milliseconds of one monotonic clock.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct SupervisorEnd {
+    flow: Flow,
+    state: State,
+    /// Nobody comes back for it.
+    superseded: bool,
+}
+
+// === impl SupervisorEnd ===
+
+impl SupervisorEnd {
+    /// A new attachment, whose first connection is to come.
+    #[must_use]
+    pub fn new(epoch: u64, ticket: String, memory: usize, now: u64) -> Self {
+        Self {
+            flow: Flow::worker(epoch, ticket, memory),
+            state: State::Down { since: now },
+            superseded: false,
+        }
+    }
+
+    /// A connection with its ticket came; one that is there still is replaced. False where the attachment is over.
+    pub fn opened(&mut self) -> bool {
+        if self.is_over() {
+            return false;
+        }
+        self.state = State::Up;
+        self.flow.opened();
+        true
+    }
+
+    /// The connection is gone.
+    pub fn cut(&mut self, now: u64) {
+        if self.state == State::Up {
+            self.state = if self.superseded { State::Over } else { State::Down { since: now } };
+            self.flow.cut();
+        }
+    }
+
+    /// Takes a frame; a whole message with its number.
+    ///
+    /// # Errors
+    /// [`Violation`]: the client is told by a `Bye` that goes out before anything else.
+    pub fn take(&mut self, frame: &[u8]) -> Result<Option<(u64, Vec<u8>)>, Violation> {
+        if self.state != State::Up {
+            return Ok(None);
+        }
+        match self.flow.take(frame) {
+            // What comes after the end was decided reaches nobody, and is not acknowledged.
+            Ok(Brought::Message(..)) if self.flow.is_leaving() => Ok(None),
+            Ok(Brought::Message(seq, line)) => Ok(Some((seq, line))),
+            Ok(Brought::Bye(..)) => {
+                self.state = State::Over;
+                Ok(None)
+            }
+            Ok(Brought::Nothing | Brought::Welcome { .. }) => Ok(None),
+            Err(violation) => {
+                self.flow.bye(close::PROTOCOL, &violation.to_string(), false);
+                Err(violation)
+            }
+        }
+    }
+
+    /// A message for the client.
+    pub fn push(&mut self, line: Vec<u8>) -> Kept {
+        self.flow.push(line)
+    }
+
+    /// Ends the attachment: superseded at once, else after all that was pushed.
+    pub fn leave(&mut self, code: u16, reason: &str) {
+        self.superseded |= code == close::SUPERSEDED;
+        self.flow.bye(code, reason, !self.superseded);
+        if self.superseded && self.state != State::Up {
+            self.state = State::Over;
+        }
+    }
+
+    /// Ends it without a word.
+    pub fn drop_now(&mut self) {
+        self.state = State::Over;
+    }
+
+    /// The next frame to send.
+    pub fn frame(&mut self) -> Option<Vec<u8>> {
+        if self.state == State::Up { self.flow.frame() } else { None }
+    }
+
+    /// Time has passed.
+    pub fn tick(&mut self, now: u64) {
+        if self.deadline().is_some_and(|at| at <= now) {
+            self.state = State::Over;
+        }
+    }
+
+    /// When [`Self::tick`] ends it.
+    #[must_use]
+    pub fn deadline(&self) -> Option<u64> {
+        match self.state {
+            State::Down { since } => Some(since + KEEP_MS),
+            State::Up | State::Over => None,
+        }
+    }
+
+    /// The attachment is over.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.state == State::Over
+    }
+
+    /// Both directions.
+    #[must_use]
+    pub fn flow(&self) -> &Flow {
+        &self.flow
+    }
+
+    /// Both directions.
+    pub fn flow_mut(&mut self) -> &mut Flow {
+        &mut self.flow
+    }
+}

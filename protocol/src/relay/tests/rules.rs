@@ -1,0 +1,169 @@
+//! What the specification forbids, and what it promises in numbers.
+
+use crate::acp::frame::MAX_LINE;
+use crate::codes::close;
+use crate::relay::bridge::{Action, BridgeEnd};
+use crate::relay::flow::{Brought, Flow};
+use crate::relay::frame::{Frame, Standing};
+use crate::relay::outgoing::Kept;
+use crate::relay::supervisor::SupervisorEnd;
+use crate::relay::{KEEP_MS, PIECE, Violation, WINDOW};
+
+fn hello(seq: u64) -> Vec<u8> {
+    Frame::Hello(Standing { seq, limit: WINDOW }).to_bytes()
+}
+
+fn piece(seq: u64, last: bool, length: usize) -> Vec<u8> {
+    Frame::Piece { seq, last, bytes: vec![b'x'; length].into() }.to_bytes()
+}
+
+/// A worker's end with an open connection.
+fn worker() -> Flow {
+    let mut flow = Flow::worker(1, "t".into(), 1 << 20);
+    flow.opened();
+    flow.frame().expect("a greeting");
+    flow
+}
+
+fn greeted() -> Flow {
+    let mut flow = worker();
+    flow.take(&hello(0)).unwrap();
+    flow
+}
+
+#[test]
+fn each_breach_is_named() {
+    assert_eq!(worker().take(&piece(1, true, 1)), Err(Violation::Greeting));
+    assert_eq!(greeted().take(&hello(0)), Err(Violation::Greeting));
+    let welcome =
+        Frame::Welcome { epoch: 1, standing: Standing { seq: 0, limit: 0 }, ticket: "t".into() };
+    assert_eq!(worker().take(&welcome.to_bytes()), Err(Violation::Greeting));
+    assert_eq!(worker().take(&hello(1)), Err(Violation::Lost));
+    let gap = Violation::Gap { wanted: 1, got: 2 };
+    assert_eq!(greeted().take(&piece(2, true, 1)), Err(gap));
+    assert_eq!(greeted().take(&piece(1, true, PIECE + 1)), Err(Violation::LongPiece));
+    let ack = Frame::Ack(Standing { seq: 1, limit: 0 }).to_bytes();
+    assert_eq!(greeted().take(&ack), Err(Violation::Lost));
+    assert_eq!(greeted().take(b"?"), Err(Violation::Malformed));
+    let mut flow = greeted();
+    flow.take(&piece(1, true, PIECE)).unwrap();
+    assert_eq!(flow.take(&piece(2, true, 1)), Err(Violation::Window));
+}
+
+#[test]
+fn a_message_of_64_mib_passes_and_one_byte_more_does_not() {
+    let mut flow = greeted();
+    for _ in 0..MAX_LINE / PIECE - 1 {
+        assert_eq!(flow.take(&piece(1, false, PIECE)), Ok(Brought::Nothing));
+        let told = flow.frame().expect("a message in the making does not close the window");
+        assert!(matches!(Frame::parse(&told), Ok(Frame::Ack(_))));
+    }
+    let mut longer = flow.clone();
+    longer.take(&piece(1, false, PIECE)).unwrap();
+    longer.frame().expect("an acknowledgement");
+    assert_eq!(longer.take(&piece(1, true, 1)), Err(Violation::LongMessage));
+    let whole = flow.take(&piece(1, true, PIECE)).unwrap();
+    assert!(matches!(whole, Brought::Message(1, line) if line.len() == MAX_LINE));
+}
+
+#[test]
+fn a_long_message_goes_out_in_pieces_of_one_mib_as_the_window_opens() {
+    let mut flow = greeted();
+    assert_eq!(flow.push(vec![b'y'; 3 * PIECE + 1]), Kept::Here);
+    let mut lengths = Vec::new();
+    for round in 1..=4u64 {
+        let bytes = flow.frame().expect("a piece");
+        assert_eq!(flow.frame(), None, "the window is full");
+        let Ok(Frame::Piece { seq: 1, last, bytes }) = Frame::parse(&bytes) else { panic!() };
+        lengths.push(bytes.len());
+        assert_eq!(last, round == 4);
+        let limit = (round + 1) * WINDOW;
+        flow.take(&Frame::Ack(Standing { seq: 0, limit }).to_bytes()).unwrap();
+    }
+    assert_eq!(lengths, [PIECE, PIECE, PIECE, 1]);
+}
+
+#[test]
+fn a_message_that_came_twice_is_given_out_once() {
+    let mut flow = greeted();
+    assert_eq!(flow.take(&piece(1, true, 1)), Ok(Brought::Message(1, b"x".to_vec())));
+    assert_eq!(flow.take(&piece(1, true, 1)), Ok(Brought::Nothing));
+}
+
+#[test]
+fn what_waits_for_a_turn_is_not_acknowledged_and_keeps_nothing_out() {
+    let mut flow = greeted();
+    flow.take(&piece(1, true, PIECE)).unwrap();
+    assert_eq!(flow.frame(), None);
+    flow.taken(1);
+    let ack = flow.frame().expect("room");
+    let standing = Standing { seq: 0, limit: 2 * WINDOW };
+    assert_eq!(Frame::parse(&ack), Ok(Frame::Ack(standing)));
+    flow.take(&piece(2, true, 1)).unwrap();
+    flow.settled(2);
+    let ack = flow.frame().expect("an acknowledgement");
+    let standing = Standing { seq: 2, limit: 2 * WINDOW + 1 };
+    assert_eq!(Frame::parse(&ack), Ok(Frame::Ack(standing)));
+}
+
+#[test]
+fn a_cut_attachment_is_kept_for_ten_minutes() {
+    let mut end = SupervisorEnd::new(1, "t".into(), 1, 0);
+    assert!(end.opened());
+    assert_eq!(end.deadline(), None);
+    end.cut(5);
+    end.tick(5 + KEEP_MS - 1);
+    assert!(!end.is_over());
+    end.tick(5 + KEEP_MS);
+    assert!(end.is_over() && !end.opened());
+}
+
+#[test]
+fn an_end_comes_after_the_data_also_over_a_later_connection() {
+    let mut end = SupervisorEnd::new(1, "t".into(), 1 << 20, 0);
+    assert!(end.opened());
+    end.frame().expect("a greeting");
+    end.take(&hello(0)).unwrap();
+    assert_eq!(end.push(b"last words".to_vec()), Kept::Here);
+    end.leave(close::AGENT_GONE, "gone");
+    end.frame().expect("the message");
+    end.cut(0);
+    assert!(end.opened());
+    end.take(&hello(0)).unwrap();
+    let kinds: Vec<u8> = std::iter::from_fn(|| end.frame()).map(|frame| frame[0]).collect();
+    assert_eq!(kinds, [2, 4, 6]);
+    assert!(!end.is_over(), "until the client has answered");
+    end.take(&Frame::Bye { code: 1000, reason: "".into() }.to_bytes()).unwrap();
+    assert!(end.is_over());
+}
+
+#[test]
+fn a_bridge_asks_after_three_failures_and_gives_up_after_eleven_minutes() {
+    let mut bridge = BridgeEnd::new();
+    let mut out = Vec::new();
+    let welcome =
+        Frame::Welcome { epoch: 1, standing: Standing { seq: 0, limit: 0 }, ticket: "t".into() };
+    bridge.take(&welcome.to_bytes(), &mut out).unwrap();
+    let mut now = 0;
+    let mut asked = 0;
+    bridge.cut(now, 0, &mut out);
+    while !bridge.is_over() {
+        now = bridge.deadline().expect("it dials again");
+        bridge.tick(now, &mut out);
+        assert_eq!(out.pop(), Some(Action::Dial("t".into())));
+        bridge.cut(now, 0, &mut out);
+        asked += out.iter().filter(|action| **action == Action::Ask).count();
+        out.retain(|action| *action != Action::Ask);
+    }
+    assert!(asked > 10, "{asked}");
+    assert!((KEEP_MS + 60_000..KEEP_MS + 80_000).contains(&now), "{now}");
+    assert!(matches!(&out[..], [Action::Over(over)] if over.code.is_none() && !over.agent_ended));
+}
+
+#[test]
+fn without_a_welcome_there_is_nothing_to_come_back_to() {
+    let mut bridge = BridgeEnd::new();
+    let mut out = Vec::new();
+    bridge.cut(0, 0, &mut out);
+    assert!(matches!(&out[..], [Action::Over(over)] if over.reach.sent == 0));
+}
