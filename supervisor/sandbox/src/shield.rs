@@ -1,14 +1,24 @@
 //! The supervisor's own shield: the agent has the same uid, so nothing but these settings and the walls stands between.
 //!
+//! Two steps: [`harden`] before the spawner, whose agents keep what it sets, and [`confine`] after it, as they must not.
+//!
 //! Called once, by the single thread of PID 1 (or of the plain process), after its uid_map has been written:
 //! capabilities and no_new_privs belong to threads and are inherited by those started later.
+
+pub mod calls;
+mod filter;
+mod refused;
 
 use std::fmt;
 
 use caps::{CapSet, CapsHashSet};
 use nix::errno::Errno;
 
+pub use filter::{Confined, confine};
+pub use refused::refused_calls;
+
 use crate::single::require_single_thread;
+use crate::wall::WallError;
 
 /// What was set, asserted and found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,6 +91,24 @@ pub enum ShieldError {
     /// PR_SET_NO_NEW_PRIVS.
     #[error("no_new_privs cannot be set")]
     NoNewPrivs(#[source] Errno),
+    /// sigaction(2) or the signal mask.
+    #[error("refused calls cannot be answered")]
+    Handler(#[source] Errno),
+    /// A line of a list of calls is none.
+    #[error("the list of the supervisor's calls cannot be read: report this")]
+    List(#[from] calls::BadLine),
+    /// The list makes no program.
+    #[error("the list of the supervisor's calls cannot be compiled: report this")]
+    Compile(#[from] WallError),
+    /// seccomp(2).
+    #[error("the {role}'s filter cannot be put on")]
+    Filter {
+        /// Whose.
+        role: &'static str,
+        /// The kernel's answer.
+        #[source]
+        source: Errno,
+    },
     /// PR_SET_MDWE failed other than by being unknown.
     #[error("memory-deny-write-execute cannot be set")]
     Mdwe(#[source] Errno),

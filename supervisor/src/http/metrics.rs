@@ -123,6 +123,11 @@ impl Metrics {
         line("agent_bytes_total", "Bytes from the agent.", self.agent_bytes.get());
         line("agent_noise_total", "Agent lines not relayed.", self.agent_noise.get());
         line("slow_clients_total", "Clients closed as too slow.", self.slow_clients.get());
+        line(
+            "own_calls_refused_total",
+            "System calls that the supervisor's own filter refused it.",
+            casemate_sandbox::shield::refused_calls(),
+        );
         line("orphans_reaped_total", "Orphaned processes reaped.", orphans);
     }
 }

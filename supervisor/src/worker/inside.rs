@@ -1,4 +1,4 @@
-//! From the shield on: the session is made ready ([`crate::hosted`]), and served until its generation is over.
+//! From the filter on: the session is made ready ([`crate::hosted`]), and served until its generation is over.
 
 use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
@@ -6,11 +6,10 @@ use std::rc::Rc;
 use casemate_protocol::ids::BootId;
 use casemate_protocol::worker::{StartError, StartEvent};
 use casemate_sandbox::Spawner;
-use casemate_sandbox::shield::ShieldReport;
 
 use super::outside::Prepared;
 use super::signals::{Ending, forward};
-use super::{STOPPED, other};
+use super::{Footing, STOPPED, other};
 use crate::hosted::live;
 use crate::hosted::ready::{self, Making};
 use crate::hosted::registry::Registry;
@@ -27,10 +26,10 @@ use crate::report::{Report as _, Stdout};
 /// [`StartError`] where it never came to serve.
 pub(super) async fn run(
     prepared: Prepared,
-    claim: Claim,
+    footing: Footing,
     spawner: &Spawner,
-    shield: &ShieldReport,
 ) -> Result<u8, StartError> {
+    let Footing { claim, door, shield, filter } = footing;
     let children = Reaper::subscribe().map_err(|error| other("no SIGCHLD", &error))?;
     let reaper = Reaper::new(spawner);
     tokio::task::spawn_local(Rc::clone(&reaper).run(children));
@@ -38,7 +37,6 @@ pub(super) async fn run(
     let session_spawner = spawner.session().map_err(|error| ready::no_session(&error))?;
     let session = Rc::new(Session::new(session_spawner, reaper));
     let Prepared { wanted, layout, resolved, lock, withdrawal } = prepared;
-    let listener = door(wanted.config.listen, &claim)?;
     let making = Making {
         config: wanted.config,
         policy: wanted.policy,
@@ -49,7 +47,7 @@ pub(super) async fn run(
         withdrawal,
         ports: claim.own(),
         session: Rc::clone(&session),
-        shield: shield.summary(),
+        shield: shield.summary().into_iter().chain([filter.to_string()]).collect(),
         report: &Stdout,
     };
     let started = tokio::select! {
@@ -57,7 +55,7 @@ pub(super) async fn run(
         () = ending.wanted() => None,
     };
     let ended = match started {
-        Some(Ok(ready)) => serve(ready, listener, ending).await,
+        Some(Ok(ready)) => serve(ready, door, ending).await,
         Some(Err(error)) => Err(error),
         None => {
             Stdout.failed(&StartError::Other { message: "stopped while it started".into() });

@@ -1,8 +1,8 @@
 //! A worker's life, in order.
 //!
 //! Outside: read and check the configuration, make the directories, hold the lock, find the remote ([`outside`]).
-//! Then namespaces, the shield, the claim of ports, the spawner: all with one thread. Then, on one thread for good: clone, try the
-//! shield from inside, take away what the agent has no business with ([`crate::hosted`]), serve ([`inside`]). A worker of many sessions ([`many`]) begins with none. Whatever fails is one
+//! Then namespaces, the shield, the claim of ports, the spawner, the supervisor's own filter: all with one thread. Then, on one
+//! thread for good: clone, try the shield from inside, take away what the agent has no business with ([`crate::hosted`]), serve ([`inside`]). A worker of many sessions ([`many`]) begins with none. Whatever fails is one
 //! [`StartError`] on stdout and its exit code.
 
 mod identity;
@@ -13,6 +13,7 @@ mod outside;
 mod owner;
 mod signals;
 
+use std::net::TcpListener;
 use std::os::fd::AsFd as _;
 use std::path::Path;
 
@@ -23,7 +24,8 @@ use casemate_protocol::worker::StartError;
 use casemate_sandbox::Spawner;
 use casemate_sandbox::lock::HeldLock;
 use casemate_sandbox::namespaces::Entered;
-use casemate_sandbox::shield::ShieldReport;
+use casemate_sandbox::shield::calls::Role;
+use casemate_sandbox::shield::{Confined, ShieldReport, confine};
 
 use crate::config::{self, Kind};
 use crate::ports::{self, Claim};
@@ -31,6 +33,16 @@ use crate::report::{Report as _, Stdout};
 use crate::words::chain;
 
 use outside::Prepared;
+
+/// What stands before the supervisor is confined: it could not make any of it later.
+#[derive(Debug)]
+struct Footing {
+    claim: Claim,
+    /// Where clients come in.
+    door: TcpListener,
+    shield: ShieldReport,
+    filter: Confined,
+}
 
 /// Runs a worker to its end; the process's exit code.
 #[must_use]
@@ -74,7 +86,12 @@ fn live(prepared: Prepared) -> Result<u8, StartError> {
     }
     let supervisor = Supervisor::start(prepared.wanted.config.ports, &prepared.lock)?;
     let Supervisor { shield, claim, spawner } = supervisor;
-    let code = on_one_thread(inside::run(prepared, claim, &spawner, &shield));
+    let door = inside::door(prepared.wanted.config.listen, &claim)?;
+    // After the spawner, whose agents would inherit it; before anything that somebody else wrote is read.
+    let filter =
+        confine(Role::Supervisor).map_err(|error| StartError::Shield { message: chain(&error) })?;
+    let footing = Footing { claim, door, shield, filter };
+    let code = on_one_thread(inside::run(prepared, footing, &spawner));
     // Whoever waits for this process may rely on the slot and the ports being free then.
     spawner.end();
     code

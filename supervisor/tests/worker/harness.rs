@@ -223,6 +223,8 @@ impl Worker {
         let until = Instant::now() + LONG;
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
+                // Whatever the test was about: what the supervisor needs is in supervisor/sandbox/src/shield/supervisor.calls.
+                assert!(!self.log().contains("own filter refused"), "{}", self.log());
                 return status;
             }
             assert!(Instant::now() < until, "the worker did not end\n{}", self.log());

@@ -7,7 +7,7 @@ use casemate_protocol::token::Audience;
 use casemate_protocol::worker::StartError;
 
 use crate::client::Client;
-use crate::harness::{ALL, Slot, Who, lives};
+use crate::harness::{ALL, Slot, Who, call, eventually, lives};
 
 #[test]
 fn the_agent_can_neither_read_nor_signal_nor_limit_the_supervisor() {
@@ -74,6 +74,43 @@ fn a_descriptor_of_the_supervisor_reaches_no_agent() {
             !open.iter().any(|line| line.contains("lock") || line.contains("socket")),
             "{open:?}"
         );
+        worker.stop();
+    }
+}
+
+/// The filters that a process wears, as its `status` counts them (proc_pid_status(5)), and its name.
+fn filters(pid: &str) -> (u32, String) {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let field =
+        |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim();
+    (field("Seccomp_filters:").parse().unwrap(), field("Name:").to_owned())
+}
+
+#[test]
+fn supervisor_and_launcher_wear_filters_of_their_own_and_the_spawner_none() {
+    for (tier, who) in ALL {
+        let slot = Slot::new(tier, who);
+        let (worker, address) = slot.serve();
+        let around = filters("self").0;
+        let launchers = usize::from(tier == Tier::Namespace);
+        let ours = || {
+            let all = std::iter::once(worker.pid().as_raw()).chain(worker.descendants());
+            all.filter(|pid| lives(*pid)).collect::<Vec<_>>()
+        };
+        // The probe's process may still wait to be reaped.
+        eventually("launcher, supervisor and spawner alone", || ours().len() == launchers + 2);
+        for pid in ours() {
+            let (filters, name) = filters(&pid.to_string());
+            let own = u32::from(name != "casemate-spawn");
+            assert_eq!(filters, around + own, "{tier} {who:?}: {name}");
+        }
+        let enforcement = slot.status(address).enforcement;
+        assert!(
+            enforcement.iter().any(|line| line.starts_with("supervisor filter: ")),
+            "{enforcement:#?}"
+        );
+        let metrics = call(address, "GET", "/metrics", Some(&slot.token(Audience::Control)), "").1;
+        assert!(metrics.contains("\ncasemate_own_calls_refused_total 0\n"), "{metrics}");
         worker.stop();
     }
 }

@@ -8,6 +8,8 @@ use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 
 use crate::reap::{Exit, reap};
+use crate::shield::calls::Role;
+use crate::shield::confine;
 
 /// What is passed on. KILL and STOP cannot be; the launcher's death by KILL ends the worker by itself.
 const FORWARDED: [Signal; 6] = [
@@ -47,7 +49,7 @@ impl LauncherHandle {
     /// The launcher's standard input and output become /dev/null, so that a reader of the worker's output sees its end.
     pub fn wait_forwarding_signals(self) -> Exit {
         let_go_of_stdio();
-        if shed().is_err() {
+        if shed().is_err() || confine(Role::Launcher).is_err() {
             // Without it the launcher would be what an agent looks for: the loop below tells the end.
             let _ = kill(self.worker, Signal::SIGKILL);
         }

@@ -13,12 +13,12 @@ mod mounts;
 mod never;
 mod open;
 mod private;
-mod program;
+pub(crate) mod program;
 mod rlimits;
 mod ruleset;
 mod seccomp;
 mod sockets;
-mod syscalls;
+pub(crate) mod syscalls;
 #[cfg(test)]
 mod tests;
 
@@ -38,6 +38,7 @@ pub use log::Logging;
 pub use rlimits::Rlimit;
 pub use ruleset::{landlock_abi, landlock_errata};
 pub use seccomp::check_calls;
+pub(crate) use seccomp::own_architecture;
 pub use syscalls::syscall_number;
 
 /// The concrete paths and ports that a policy's placeholders stand for.

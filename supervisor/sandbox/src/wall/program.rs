@@ -1,8 +1,8 @@
 //! Verdicts laid out as a BPF program.
 //!
 //! First the architecture, then the number by halving, then the verdict's own tests, compiled by seccompiler. The
-//! whole range of numbers is divided into spans of one verdict each, so a number that nobody named is allowed and,
-//! on x86-64, one with the x32 bit kills: by those numbers the same calls would be reached that the rules refuse.
+//! whole range of numbers is divided into spans of one verdict each, so a number that nobody named has its answer (a wall's:
+//! allowed) and, on x86-64, one with the x32 bit kills: by those numbers the same calls would be reached that the rules refuse.
 //! Pure; no rule of a policy is known here.
 
 use std::collections::BTreeMap;
@@ -25,25 +25,27 @@ const X32_BIT: u32 = 0x4000_0000;
 
 /// What happens to a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Action {
+pub(crate) enum Action {
     Allow,
     Errno(Errno),
+    /// SIGSYS in place of the call.
+    Trap,
     KillProcess,
 }
 
 /// If all conditions hold, this action.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Clause {
+pub(crate) struct Clause {
     /// From 1 to 16 (a conditional jump spans them all); no [`Comparison::AnyBits`] of several bits.
-    pub(super) all: Vec<Condition>,
-    pub(super) action: Action,
+    pub(crate) all: Vec<Condition>,
+    pub(crate) action: Action,
 }
 
 /// The first clause that holds, otherwise the last word.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Verdict {
-    pub(super) clauses: Vec<Clause>,
-    pub(super) otherwise: Action,
+pub(crate) struct Verdict {
+    pub(crate) clauses: Vec<Clause>,
+    pub(crate) otherwise: Action,
 }
 
 /// A verdict from a number on, up to the next span.
@@ -66,6 +68,7 @@ impl Action {
         match self {
             Self::Allow => libc::SECCOMP_RET_ALLOW,
             Self::Errno(errno) => libc::SECCOMP_RET_ERRNO | u32::from(errno.number()),
+            Self::Trap => libc::SECCOMP_RET_TRAP,
             Self::KillProcess => libc::SECCOMP_RET_KILL_PROCESS,
         }
     }
@@ -74,7 +77,7 @@ impl Action {
 // === impl Verdict ===
 
 impl Verdict {
-    pub(super) fn allow() -> Self {
+    pub(crate) fn allow() -> Self {
         Self::always(Action::Allow)
     }
 
@@ -84,12 +87,21 @@ impl Verdict {
 }
 
 /// Lays verdicts out; a number that is not among them is allowed.
-pub(super) fn lay_out(
+pub(crate) fn lay_out(
     target: TargetArch,
     verdicts: &BTreeMap<u32, Verdict>,
 ) -> Result<Program, WallError> {
-    let (allow, kill) = (Verdict::allow(), Verdict::always(Action::KillProcess));
-    let spans = spans(verdicts, &allow, (target == TargetArch::x86_64).then_some(&kill));
+    lay_out_over(target, verdicts, Action::Allow)
+}
+
+/// Lays verdicts out; a number that is not among them gets the action.
+pub(crate) fn lay_out_over(
+    target: TargetArch,
+    verdicts: &BTreeMap<u32, Verdict>,
+    unnamed: Action,
+) -> Result<Program, WallError> {
+    let (unnamed, kill) = (Verdict::always(unnamed), Verdict::always(Action::KillProcess));
+    let spans = spans(verdicts, &unnamed, (target == TargetArch::x86_64).then_some(&kill));
     let mut blocks: Vec<&Verdict> = Vec::new();
     let mut steps = Vec::new();
     search(&spans, &mut blocks, &mut steps);
@@ -127,7 +139,7 @@ pub(super) fn lay_out(
 /// it, and the kernel answers ENOSYS.
 fn spans<'a>(
     verdicts: &'a BTreeMap<u32, Verdict>,
-    allow: &'a Verdict,
+    unnamed: &'a Verdict,
     x32: Option<&'a Verdict>,
 ) -> Vec<Span<'a>> {
     let mut spans: Vec<Span<'a>> = Vec::new();
@@ -136,16 +148,16 @@ fn spans<'a>(
         Some(last) if last.first == first => last.verdict = verdict,
         _ => spans.push(Span { first, verdict }),
     };
-    add(0, allow);
+    add(0, unnamed);
     for (number, verdict) in verdicts {
         add(*number, verdict);
         if !verdicts.contains_key(&(number + 1)) {
-            add(number + 1, allow);
+            add(number + 1, unnamed);
         }
     }
     if let Some(kill) = x32 {
         add(X32_BIT, kill);
-        add(u32::MAX, allow);
+        add(u32::MAX, unnamed);
     }
     spans
 }
@@ -258,4 +270,4 @@ fn instruction(code: u32, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
 
 #[cfg(test)]
 #[path = "program_tests.rs"]
-pub(super) mod tests;
+pub(crate) mod tests;

@@ -4,16 +4,16 @@ use proptest::prelude::*;
 
 use super::*;
 
-pub(in crate::wall) const X86_64: u32 = 0xc000_003e;
+pub(crate) const X86_64: u32 = 0xc000_003e;
 
 /// `struct seccomp_data` as 32-bit words, little endian.
-pub(in crate::wall) fn data(number: u32, architecture: u32, arguments: [u64; 6]) -> Vec<u32> {
+pub(crate) fn data(number: u32, architecture: u32, arguments: [u64; 6]) -> Vec<u32> {
     let halves = arguments.iter().flat_map(|a| [(*a & 0xffff_ffff) as u32, (*a >> 32) as u32]);
     [number, architecture, 0, 0].into_iter().chain(halves).collect()
 }
 
 /// Runs a program; only forward jumps exist, so it ends.
-pub(in crate::wall) fn run(program: &Program, data: &[u32]) -> u32 {
+pub(crate) fn run(program: &Program, data: &[u32]) -> u32 {
     let (mut at, mut accumulator) = (0_usize, 0_u32);
     // As the kernel requires: every jump, taken or not, stays within (bpf_check_classic).
     for (at, i) in program.instructions().iter().enumerate() {
@@ -79,11 +79,11 @@ fn expected(verdicts: &BTreeMap<u32, Verdict>, number: u32, arguments: &[u64; 6]
 }
 
 /// Few values, so that they meet.
-pub(in crate::wall) fn value() -> impl Strategy<Value = u64> {
+pub(crate) fn value() -> impl Strategy<Value = u64> {
     prop_oneof![0..4_u64, Just(1 << 32), Just((1 << 32) | 1), Just(u64::MAX), Just(0xffff_fffe)]
 }
 
-pub(in crate::wall) fn a_condition() -> impl Strategy<Value = Condition> {
+pub(crate) fn a_condition() -> impl Strategy<Value = Condition> {
     let width = prop_oneof![Just(Width::Bits32), Just(Width::Bits64)];
     (0..6_u8, width, value(), value(), 0..6, 0..64_u32).prop_map(
         |(argument, width, value, mask, kind, bit)| {

@@ -22,10 +22,13 @@ const MAX_ALTERNATIVES: usize = 512;
 
 /// The programs in the order in which they are to be installed.
 pub(super) fn compile(policy: &Policy, tier: Tier, abi: u32) -> Result<Vec<Program>, WallError> {
+    Ok(vec![program::lay_out(own_architecture()?, &verdicts(policy, tier, abi)?)?])
+}
+
+/// The architecture that programs are made for: the one that this is.
+pub(crate) fn own_architecture() -> Result<TargetArch, WallError> {
     let architecture = std::env::consts::ARCH;
-    let target =
-        TargetArch::try_from(architecture).map_err(|_| WallError::Architecture(architecture))?;
-    Ok(vec![program::lay_out(target, &verdicts(policy, tier, abi)?)?])
+    TargetArch::try_from(architecture).map_err(|_| WallError::Architecture(architecture))
 }
 
 /// Whether the system call rules can be compiled for this machine: every name exists and the program fits. Needs

@@ -5,7 +5,7 @@
 
 /// What a name stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Found {
+pub(crate) enum Found {
     /// A system call of this architecture.
     Number(u32),
     #[cfg_attr(
@@ -17,7 +17,7 @@ pub(super) enum Found {
 }
 
 /// Looks a name up; `None`: no architecture that this build knows has it.
-pub(super) fn find(name: &str) -> Option<Found> {
+pub(crate) fn find(name: &str) -> Option<Found> {
     let table = |table: &[(&str, i64)]| {
         let (_, number) = table.iter().find(|(known, _)| *known == name)?;
         u32::try_from(*number).ok().map(Found::Number)
@@ -25,6 +25,10 @@ pub(super) fn find(name: &str) -> Option<Found> {
     table(NEWER).or_else(|| table(COMMON)).or_else(|| {
         #[cfg(target_arch = "x86_64")]
         return table(X86_64_ONLY);
+        #[cfg(target_arch = "aarch64")]
+        if let Some(found) = table(AARCH64_TOO) {
+            return Some(found);
+        }
         #[cfg(not(target_arch = "x86_64"))]
         return X86_64_ONLY.contains(&name).then_some(Found::Elsewhere);
     })
@@ -37,6 +41,25 @@ pub fn syscall_number(name: &str) -> Option<i64> {
         Found::Number(number) => Some(number.into()),
         Found::Elsewhere => None,
     }
+}
+
+/// Every call of this architecture, by name and number.
+pub(crate) fn all() -> impl Iterator<Item = (&'static str, u32)> {
+    #[cfg(target_arch = "x86_64")]
+    const OWN: &[(&str, i64)] = X86_64_ONLY;
+    #[cfg(target_arch = "aarch64")]
+    const OWN: &[(&str, i64)] = AARCH64_TOO;
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    const OWN: &[(&str, i64)] = &[];
+    [NEWER, COMMON, OWN]
+        .into_iter()
+        .flatten()
+        .filter_map(|(name, number)| u32::try_from(*number).ok().map(|number| (*name, number)))
+}
+
+/// A call's name by its number on this architecture.
+pub(crate) fn name(number: usize) -> Option<&'static str> {
+    all().find(|(_, known)| usize::try_from(*known) == Ok(number)).map(|(name, _)| name)
 }
 
 macro_rules! numbers {
@@ -186,6 +209,13 @@ numbers! {
     sync_file_range SYS_sync_file_range, sysfs SYS_sysfs, time SYS_time, tuxcall SYS_tuxcall,
     unlink SYS_unlink, uselib SYS_uselib, ustat SYS_ustat, utime SYS_utime, utimes SYS_utimes,
     vfork SYS_vfork, vserver SYS_vserver,
+}
+
+#[cfg(target_arch = "aarch64")]
+numbers! {
+    AARCH64_TOO,
+    getrlimit SYS_getrlimit, renameat SYS_renameat, setrlimit SYS_setrlimit,
+    sync_file_range SYS_sync_file_range,
 }
 
 #[cfg(not(target_arch = "x86_64"))]
