@@ -30,6 +30,7 @@ use support::{
 const TESTS: &[support::Test] = &[
     ("a_command_runs_behind_the_wall_and_its_exit_code_reaches_us_alone", exit_codes),
     ("the_agent_starts_with_a_clean_process_state", clean_state),
+    ("a_file_is_linked_and_moved_from_one_folder_to_another", moved),
     ("the_agent_inherits_three_descriptors_and_nothing_else", descriptors),
     ("the_agent_gets_exactly_the_given_environment", environment),
     ("the_agent_cannot_touch_spawner_or_supervisor", attacks_upwards),
@@ -88,6 +89,20 @@ fn clean_state() {
     {
         assert!(said.lines().any(|have| have == line), "no `{line}` in:\n{said}");
     }
+}
+
+/// Each layer has to allow it (landlock(7), LANDLOCK_ACCESS_FS_REFER): EXDEV where the signal scope's does not.
+fn moved() {
+    let s = Session::new();
+    let dir = temp_dir();
+    let script = "cd \"$1\" && mkdir a b && : > a/f && ln a/f b/f && ln -T a/f b/g && echo linked";
+    let place = dir.path().to_str().unwrap();
+    let (command, mut reader) =
+        command(Path::new("/bin/sh"), &["sh", "-c", script, "sh", place], &[]);
+    let pid = s.session.spawn(command, &wall(&[dir.path()])).unwrap();
+    let mut said = String::new();
+    reader.read_to_string(&mut said).unwrap();
+    assert_eq!((wait_for(pid), said.as_str()), (Exit::Code(0), "linked\n"));
 }
 
 fn descriptors() {

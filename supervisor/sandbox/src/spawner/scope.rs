@@ -1,4 +1,4 @@
-//! The outer domain of a session: a Landlock layer that handles no file and no port, and scopes signals.
+//! The outer domain of a session: a Landlock layer that scopes signals, and refuses no file and no port.
 //!
 //! Every process of the session is born inside it. Landlock lets a process signal its own domain and those nested in
 //! it, so for a thread in it `kill(-1)` means "everybody in my session" (landlock(7), scope flags; Linux 6.12), and
@@ -11,11 +11,18 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use nix::errno::Errno;
+use nix::fcntl::{OFlag, open};
 use nix::sys::signal::{Signal, kill};
+use nix::sys::stat::Mode;
 use nix::unistd::{Pid, getpid, getppid};
 
 /// `LANDLOCK_SCOPE_SIGNAL` of linux/landlock.h.
 const SCOPE_SIGNAL: u64 = 1 << 1;
+/// `LANDLOCK_ACCESS_FS_REFER`: a layer that does not allow it refuses it, whether it handles files or not, and then no
+/// file is linked or moved from one folder to another (EXDEV) whatever the layers above say.
+const REFER: u64 = 1 << 13;
+/// `LANDLOCK_RULE_PATH_BENEATH`.
+const PATH_BENEATH: u32 = 1;
 
 /// Between two looks at who is left: the first, and the longest.
 const LOOK: Duration = Duration::from_millis(1);
@@ -27,6 +34,13 @@ struct RulesetAttr {
     handled_access_fs: u64,
     handled_access_net: u64,
     scoped: u64,
+}
+
+/// `struct landlock_path_beneath_attr`, which is packed.
+#[repr(C, packed)]
+struct PathBeneathAttr {
+    allowed_access: u64,
+    parent_fd: RawFd,
 }
 
 /// Proof that the calling thread is in a signal scope. `kill(-1)` without one would end every process of the user, so
@@ -45,7 +59,7 @@ impl SignalScope {
     /// Puts the calling thread into a new domain, for good. Needs `no_new_privs`.
     pub(crate) fn enter() -> Result<Self, Errno> {
         let attr =
-            RulesetAttr { handled_access_fs: 0, handled_access_net: 0, scoped: SCOPE_SIGNAL };
+            RulesetAttr { handled_access_fs: REFER, handled_access_net: 0, scoped: SCOPE_SIGNAL };
         // SAFETY: `attr` is a live, initialised structure of exactly the length that is passed; the kernel only reads.
         let ruleset = unsafe {
             libc::syscall(
@@ -58,6 +72,7 @@ impl SignalScope {
         let ruleset = RawFd::try_from(Errno::result(ruleset)?).map_err(|_| Errno::EBADF)?;
         // SAFETY: the call above has just made this descriptor for us; nobody else knows it.
         let ruleset = unsafe { OwnedFd::from_raw_fd(ruleset) };
+        allow_moves(&ruleset)?;
         // SAFETY: both arguments are plain numbers.
         let entered =
             unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0u32) };
@@ -122,6 +137,23 @@ impl SignalScope {
             .map(Pid::from_raw)
             .any(|pid| pid != own && kill(pid, None).is_ok() && lives(pid))
     }
+}
+
+/// Everywhere: where a file may go is the wall's to say.
+fn allow_moves(ruleset: &OwnedFd) -> Result<(), Errno> {
+    let root = open(c"/", OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())?;
+    let rule = PathBeneathAttr { allowed_access: REFER, parent_fd: root.as_raw_fd() };
+    // SAFETY: `rule` is a live structure of the type that PATH_BENEATH reads; the kernel keeps no pointer to it.
+    let added = unsafe {
+        libc::syscall(
+            libc::SYS_landlock_add_rule,
+            ruleset.as_raw_fd(),
+            PATH_BENEATH,
+            &raw const rule,
+            0u32,
+        )
+    };
+    Errno::result(added).map(drop)
 }
 
 /// Neither gone nor dead and waiting to be reaped.
