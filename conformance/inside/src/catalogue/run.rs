@@ -1,0 +1,101 @@
+//! Tries the attacks.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+use casemate_raw::{Ended, child};
+use nix::errno::Errno;
+use nix::sys::signal::Signal;
+use serde::{Deserialize, Serialize};
+
+use super::shot::Shot;
+use super::{Attack, Decoys, attacks};
+use crate::attempt::SUCCEEDED;
+
+/// [`Answer::outcome`] where this machine has nothing to try it on.
+pub const UNTRIED: &str = "untried";
+
+/// Seconds after which an attack that hangs is ended: SIGALRM is its outcome.
+const LIMIT: u32 = 5;
+
+/// No errno: the exit codes of a child that succeeded, found nothing to try, panicked.
+const CODE_SUCCEEDED: u8 = 0;
+const CODE_UNTRIED: u8 = 254;
+
+/// What came of one attack.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answer {
+    /// [`Attack::id`].
+    pub id: String,
+    /// [`SUCCEEDED`], an errno's name, a signal's, or [`UNTRIED`].
+    pub outcome: String,
+}
+
+/// Why nothing was tried.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// There is no place to write.
+    #[error("no folder of its own below {}: set TMPDIR to one that can be written", .0.display())]
+    Own(PathBuf, #[source] io::Error),
+    /// fork(2), or this process has threads.
+    #[error("cannot fork for {0}")]
+    Fork(&'static str, #[source] io::Error),
+}
+
+/// Tries every attack that `wanted` chooses, one after another, in the catalogue's order. This process must have one thread.
+///
+/// # Errors
+/// [`RunError`].
+pub fn run(decoys: &Decoys, wanted: impl Fn(&Attack) -> bool) -> Result<Vec<Answer>, RunError> {
+    let own = std::env::temp_dir().join(format!("inside-{}", std::process::id()));
+    fs::create_dir(&own).map_err(|error| RunError::Own(own.clone(), error))?;
+    let answers = attacks().filter(|attack| wanted(attack)).map(|attack| {
+        let shot = Shot { decoys, id: attack.id, own: &own };
+        let ended = child(|| shoot(attack, &shot));
+        let ended = ended.map_err(|error| RunError::Fork(attack.id, error))?;
+        Ok(Answer { id: attack.id.to_owned(), outcome: outcome(ended) })
+    });
+    let answers = answers.collect();
+    let _ = fs::remove_dir_all(&own);
+    answers
+}
+
+fn shoot(attack: &Attack, shot: &Shot<'_>) -> u8 {
+    nix::unistd::alarm::set(LIMIT);
+    match (attack.run)(shot) {
+        Ok(()) => CODE_SUCCEEDED,
+        Err(error) => {
+            error.raw_os_error().and_then(|number| number.try_into().ok()).unwrap_or(CODE_UNTRIED)
+        }
+    }
+}
+
+fn outcome(ended: Ended) -> String {
+    match ended {
+        Ended::Code(CODE_SUCCEEDED) => SUCCEEDED.to_owned(),
+        Ended::Code(CODE_UNTRIED) => UNTRIED.to_owned(),
+        Ended::Code(255) => "panicked".to_owned(),
+        Ended::Code(number) => format!("{:?}", Errno::from_raw(number.into())),
+        Ended::Signal(number) => {
+            Signal::try_from(number).map_or("signal", Signal::as_str).to_owned()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_has_a_name() {
+        for (ended, name) in [
+            (Ended::Code(0), SUCCEEDED),
+            (Ended::Code(13), "EACCES"),
+            (Ended::Code(254), UNTRIED),
+            (Ended::Signal(31), "SIGSYS"),
+        ] {
+            assert_eq!(outcome(ended), name);
+        }
+    }
+}

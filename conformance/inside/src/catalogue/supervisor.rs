@@ -1,0 +1,209 @@
+//! On the session's own supervisor, which has the agent's uid and which the agent can see.
+//!
+//! What Landlock refuses across domains the supervisor refuses a second time by not being dumpable.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::IoSliceMut;
+
+use casemate_raw::{Arg, Call, Page, call};
+use nix::sys::ptrace;
+use nix::sys::uio::{RemoteIoVec, process_vm_readv};
+use rustix::process::{self, PidfdGetfdFlags, Resource, Rlimit, Signal};
+use rustix::thread::CpuSet;
+
+use super::attack::{Attack, Defence::*, Run, Target};
+use super::process::{limit, number, pidfd, queued, raw, signal};
+use super::procfs::{list_entry, read_entry};
+
+const fn on(id: &'static str, does: &'static str, source: &'static str, run: Run) -> Attack {
+    Attack::new(Target::Supervisor, id, does, source, run).refused(&["EPERM"])
+}
+
+const fn entry(id: &'static str, does: &'static str, run: Run) -> Attack {
+    on(id, does, "proc(5)", run).by(&[DomainBorder]).refused(&["EACCES", "EPERM"])
+}
+
+pub(super) const ATTACKS: &[Attack] = &[
+    on("supervisor-kill", "signals it", "kill(2)", |shot| {
+        Ok(process::kill_process(shot.supervisor()?, Signal::URG)?)
+    })
+    .by(&[SignalScope]),
+    on("supervisor-stop", "asks whether it may stop it", "kill(2) signal 0", |shot| {
+        Ok(process::test_kill_process(shot.supervisor()?)?)
+    })
+    .by(&[SignalScope]),
+    on("supervisor-tgkill", "signals its thread", "tgkill(2)", |shot| {
+        let pid = shot.supervisor()?;
+        signal(Call::TGKILL, &mut [number(pid), number(pid), Arg::Number(23)])
+    })
+    .by(&[SignalScope]),
+    on("supervisor-queue-signal", "queues a signal to it", "rt_sigqueueinfo(2)", |shot| {
+        let pid = shot.supervisor()?;
+        signal(Call::RT_SIGQUEUEINFO, &mut [number(pid), Arg::Number(23), Arg::Page(&mut queued())])
+    })
+    .by(&[SignalScope]),
+    on("supervisor-signal-pidfd", "signals it through a pidfd", "pidfd_send_signal(2)", |shot| {
+        Ok(process::pidfd_send_signal(pidfd(shot.supervisor()?)?, Signal::URG)?)
+    })
+    .by(&[SignalScope]),
+    on("supervisor-ptrace", "traces it", "ptrace(2)", |shot| {
+        Ok(ptrace::seize(raw(shot.supervisor()?), ptrace::Options::empty())?)
+    })
+    .by(&[DomainBorder, CallRules]),
+    on(
+        "supervisor-read-memory",
+        "reads its memory, keys included",
+        "process_vm_readv(2)",
+        |shot| {
+            let mut buffer = [0; 8];
+            let remote = [RemoteIoVec { base: 0x1000, len: 8 }];
+            // Nothing is mapped there: EFAULT says that the kernel would have read.
+            match process_vm_readv(
+                raw(shot.supervisor()?),
+                &mut [IoSliceMut::new(&mut buffer)],
+                &remote,
+            ) {
+                Err(nix::errno::Errno::EFAULT) => Ok(()),
+                other => Ok(other.map(drop)?),
+            }
+        },
+    )
+    .by(&[DomainBorder, CallRules]),
+    on("supervisor-take-descriptor", "takes its listener", "pidfd_getfd(2)", |shot| {
+        let taken = process::pidfd_getfd(pidfd(shot.supervisor()?)?, 0, PidfdGetfdFlags::empty());
+        Ok(taken.map(drop)?)
+    })
+    .by(&[DomainBorder, CallRules]),
+    on("supervisor-compare", "compares its resources", "kcmp(2)", |shot| {
+        let pair = [number(process::getpid()), number(shot.supervisor()?)];
+        let [own, other] = pair;
+        call(Call::KCMP, &mut [own, other, Arg::Number(1), Arg::Number(0), Arg::Number(0)])
+            .map(drop)
+    })
+    .by(&[DomainBorder, CallRules]),
+    on("supervisor-robust-list", "learns where its locks lie", "get_robust_list(2)", |shot| {
+        let args = &mut [
+            number(shot.supervisor()?),
+            Arg::Page(&mut Page::zeroed()),
+            Arg::Page(&mut Page::zeroed()),
+        ];
+        call(Call::GET_ROBUST_LIST, args).map(drop)
+    })
+    .by(&[DomainBorder]),
+    on("supervisor-move-pages", "moves its pages", "move_pages(2)", |shot| {
+        let mut args = [
+            number(shot.supervisor()?),
+            Arg::Number(0),
+            Arg::Number(0),
+            Arg::Number(0),
+            Arg::Number(0),
+            Arg::Number(0),
+        ];
+        call(Call::MOVE_PAGES, &mut args).map(drop)
+    })
+    .by(&[DomainBorder]),
+    on(
+        "supervisor-limit-cpu",
+        "kills it by its processor time",
+        "prlimit(2), DMOJ judge-server #462",
+        |shot| limit(shot.supervisor()?, Resource::Cpu, Rlimit { current: None, maximum: None }),
+    ),
+    on(
+        "supervisor-limit-files",
+        "keeps it from accepting clients",
+        "prlimit(2) RLIMIT_NOFILE",
+        |shot| {
+            let files = rustix::process::getrlimit(Resource::Nofile);
+            limit(shot.supervisor()?, Resource::Nofile, files)
+        },
+    ),
+    on(
+        "supervisor-limit-processes",
+        "keeps it from starting anything",
+        "prlimit(2) RLIMIT_NPROC",
+        |shot| {
+            limit(shot.supervisor()?, Resource::Nproc, rustix::process::getrlimit(Resource::Nproc))
+        },
+    ),
+    on("supervisor-priority", "starves it", "setpriority(2)", |shot| {
+        let pid = shot.supervisor()?;
+        Ok(process::setpriority_process(Some(pid), process::getpriority_process(Some(pid))?)?)
+    }),
+    on("supervisor-io-priority", "starves it at the disk", "ioprio_set(2)", |shot| {
+        let args = &mut [Arg::Number(1), number(shot.supervisor()?), Arg::Number(2 << 13 | 4)];
+        call(Call::IOPRIO_SET, args).map(drop)
+    }),
+    on("supervisor-pin", "pins it to one processor", "sched_setaffinity(2)", |shot| {
+        let mut cpus = CpuSet::new();
+        (0..CpuSet::MAX_CPU).for_each(|cpu| cpus.set(cpu));
+        Ok(rustix::thread::sched_setaffinity(Some(shot.supervisor()?), &cpus)?)
+    }),
+    on(
+        "supervisor-scheduler",
+        "makes it run only when nobody else does",
+        "sched_setscheduler(2)",
+        |shot| {
+            let args =
+                &mut [number(shot.supervisor()?), Arg::Number(0), Arg::Page(&mut Page::zeroed())];
+            call(Call::SCHED_SETSCHEDULER, args).map(drop)
+        },
+    ),
+    entry("supervisor-environ", "reads its variables", |shot| {
+        read_entry(&shot.supervisor_entry("environ"))
+    }),
+    entry("supervisor-memory", "opens its memory", |shot| {
+        File::open(shot.supervisor_entry("mem")).map(drop)
+    }),
+    entry("supervisor-memory-write", "opens its memory for writing", |shot| {
+        OpenOptions::new().write(true).open(shot.supervisor_entry("mem")).map(drop)
+    })
+    .by(&[FileRules, DomainBorder]),
+    entry("supervisor-maps", "reads where its memory lies", |shot| {
+        read_entry(&shot.supervisor_entry("maps"))
+    }),
+    entry("supervisor-pagemap", "opens its page table", |shot| {
+        File::open(shot.supervisor_entry("pagemap")).map(drop)
+    }),
+    entry("supervisor-auxv", "reads its loader's addresses", |shot| {
+        read_entry(&shot.supervisor_entry("auxv"))
+    }),
+    entry("supervisor-syscall", "reads which call it is in", |shot| {
+        read_entry(&shot.supervisor_entry("syscall"))
+    }),
+    entry("supervisor-io", "reads how much it relays", |shot| {
+        read_entry(&shot.supervisor_entry("io"))
+    }),
+    entry("supervisor-descriptor", "opens its descriptor 0", |shot| {
+        File::open(shot.supervisor_entry("fd/0")).map(drop)
+    }),
+    entry("supervisor-descriptor-info", "reads how its descriptor stands", |shot| {
+        read_entry(&shot.supervisor_entry("fdinfo/0"))
+    }),
+    entry("supervisor-cwd", "goes into its working directory", |shot| {
+        list_entry(&shot.supervisor_entry("cwd"))
+    }),
+    entry("supervisor-root", "goes into its root, and past the mounts", |shot| {
+        list_entry(&shot.supervisor_entry("root"))
+    }),
+    entry("supervisor-exe", "opens its program", |shot| {
+        File::open(shot.supervisor_entry("exe")).map(drop)
+    }),
+    entry("supervisor-map-files", "lists the files that it maps", |shot| {
+        list_entry(&shot.supervisor_entry("map_files"))
+    }),
+    entry("supervisor-namespace", "reads its namespaces, to enter them", |shot| {
+        fs::read_link(shot.supervisor_entry("ns/user")).map(drop)
+    }),
+    entry("supervisor-oom-score", "offers it to the memory killer first", |shot| {
+        OpenOptions::new().write(true).open(shot.supervisor_entry("oom_score_adj")).map(drop)
+    })
+    .by(&[FileRules]),
+    entry("supervisor-autogroup", "lowers its share", |shot| {
+        OpenOptions::new().write(true).open(shot.supervisor_entry("autogroup")).map(drop)
+    })
+    .by(&[FileRules]),
+    entry("supervisor-run-program", "runs its program over itself", |shot| {
+        // CVE-2019-5736 begins like this: the program is reopened through the process that runs it.
+        std::process::Command::new(shot.supervisor_entry("exe")).arg("--version").output().map(drop)
+    }),
+];
