@@ -11,6 +11,10 @@ use crate::process::confined::Job;
 
 use super::remote::Remote;
 
+/// The worktree, which every command runs in. Arguments are everybody's to read, and in tier `domain` other sessions shall
+/// not learn the path from them.
+const HERE: &str = ".";
+
 /// What the commands have in common.
 #[derive(Debug, Clone)]
 pub(super) struct Git {
@@ -100,7 +104,7 @@ impl Git {
                 serve,
                 "--",
                 &source.to_string_lossy(),
-                &self.work.to_string_lossy(),
+                HERE,
             ],
         )
     }
@@ -115,12 +119,11 @@ impl Git {
         if let Some(resolve) = curl_resolve(from) {
             config.push(("http.curloptResolve".into(), resolve));
         }
-        let work = self.work.to_string_lossy();
         let mut args = vec!["clone", "--quiet", "--template="];
         if blobless {
             args.push("--filter=blob:none");
         }
-        args.extend(["--", &from.remote.url, &work]);
+        args.extend(["--", &from.remote.url, HERE]);
         self.job(&config, &args)
     }
 

@@ -13,6 +13,7 @@ mod harness;
 mod many;
 mod ports;
 mod sharing;
+mod siblings;
 mod slow;
 mod turns;
 mod view;

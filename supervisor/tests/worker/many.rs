@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use casemate_protocol::ids::{Generation, Incarnation, SessionId};
 use casemate_protocol::sharing::{
@@ -45,6 +45,10 @@ impl Many {
 
     pub(crate) fn root(&self) -> PathBuf {
         self.slot.root.path().to_owned()
+    }
+
+    pub(crate) fn hand_over(&self, path: &Path) {
+        self.slot.hand_over(path);
     }
 
     pub(crate) fn start(&self) -> Worker {
