@@ -6,6 +6,7 @@ mod answer;
 mod question;
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use casemate_protocol::codes::exit;
@@ -129,6 +130,12 @@ fn text_of(named: &str) -> Result<String, Failure> {
         return Ok(text.to_owned());
     }
     fs::read_to_string(named).map_err(|error| {
+        if error.kind() == io::ErrorKind::InvalidData {
+            return Failure::new(
+                exit::DATA,
+                format!("{named}: a policy is UTF-8 text: convert it"),
+            );
+        }
         let known = policy::BUILT_IN.map(|(name, _)| name).join(", ");
         let what = format!("{named} (no file, and the built-in policies are {known})");
         Failure::because(exit::NO_INPUT, what, &error)
@@ -309,6 +316,16 @@ mod tests {
         let hosts = policy::DEVELOPER.replace("mode = \"open\"", "mode = \"allow-list\"");
         let error = checked(&hosts, home).unwrap_err();
         assert!(error.message.contains("allow-list is not enforced by this build"), "{error}");
+    }
+
+    #[test]
+    fn a_policy_that_is_no_text_is_no_missing_file() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), b"version = 1\nname = \"\xe9\"\n").unwrap();
+        let error = text_of(file.path().to_str().unwrap()).unwrap_err().to_string();
+        assert!(error.contains("UTF-8 text") && !error.contains("no file"), "{error}");
+        let missing = text_of("/nowhere/policy.toml").unwrap_err().to_string();
+        assert!(missing.contains("no file, and the built-in policies are strict"), "{missing}");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::decide::{self, Outcome, Setting};
+use super::decide::{self, Outcome, Paths, Setting};
 use super::egress::{Host, HostPattern, Mode, Reach};
 use super::{Comparison, LogSource, Policy, Port, RlimitRule, Scope};
 
@@ -85,13 +85,15 @@ fn more(narrow: &Policy, wide: &Policy) -> Vec<Difference> {
     if wide.landlock_abi < narrow.landlock_abi {
         add("landlock", format!("a kernel with Landlock ABI {}", wide.landlock_abi), None);
     }
+    let [ours, theirs] =
+        [narrow, wide].map(|policy| Paths::new(policy, &Setting::symbolic(narrow), &str::to_owned));
     for rule in &wide.paths {
         let tier = rule.tier.max(wide.tier);
         let setting = Setting { tier, ..Setting::symbolic(narrow) };
-        let ask = |policy| decide::path(policy, &setting, &rule.path, &str::to_owned).access;
-        let more: Vec<String> = ask(narrow)
+        let ask = |paths: &Paths<'_>| paths.ask(&setting, &rule.path, &str::to_owned).access;
+        let more: Vec<String> = ask(&ours)
             .iter()
-            .zip(ask(wide))
+            .zip(ask(&theirs))
             .filter(|(_, wide)| wide.decision.outcome == Outcome::Allowed)
             .map(|(narrow, _)| narrow)
             .filter(|one| rule.access.contains(&one.access))

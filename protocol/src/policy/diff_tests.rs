@@ -194,3 +194,16 @@ fn rights_of_a_weaker_tier_are_more() {
     let access = Access::ALL.map(|access| access.to_string());
     assert_eq!(access, ["read", "execute", "write", "device"]);
 }
+
+/// A comparison of each rule with each other one would take minutes here.
+#[test]
+fn ten_thousand_rules_are_compared() {
+    let rules: String = (0..10_000)
+        .map(|n| format!("[[path]]\npath = \"/p/{n}\"\naccess = [\"read\"]\nreason = \"r\"\n"))
+        .collect();
+    let many = policy(&rules);
+    assert!(Diff::between(&many, &many).is_empty());
+    let diff = Diff::between(&policy(""), &many);
+    assert_eq!((diff.only_a.len(), diff.only_b.len()), (0, 10_000));
+    assert_eq!(diff.only_b[9_999].text, "read /p/9999");
+}

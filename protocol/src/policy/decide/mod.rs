@@ -22,6 +22,7 @@ use crate::tier::Tier;
 
 pub use calls::{socket, syscall};
 pub use hosts::host;
+pub(super) use paths::Paths;
 pub use paths::{AccessDecision, PathDecision, path};
 pub use ports::{Transport, Way, port, tcp};
 

@@ -1,5 +1,7 @@
 //! Paths: the rights of all rules above a path add up, as Landlock adds them (landlock(7)).
 
+use std::collections::HashMap;
+
 use serde::Serialize;
 
 use super::{Cited, Decision, Outcome, Setting};
@@ -25,7 +27,7 @@ pub struct AccessDecision {
 }
 
 /// A place in the tree of files; without a place the parts begin at the root.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Spot {
     place: Option<Place>,
     parts: Vec<String>,
@@ -63,17 +65,72 @@ pub fn path(
     asked: &PathTemplate,
     real: &dyn Fn(&str) -> String,
 ) -> PathDecision {
-    let asked = spots(asked, setting, real)
-        .into_iter()
-        .next()
-        .unwrap_or_else(|| Spot::new(asked.place, &asked.rest));
-    let rules: Vec<(&PathRule, Vec<Spot>)> =
-        policy.paths.iter().map(|rule| (rule, spots(&rule.path, setting, real))).collect();
-    let access = Access::ALL
-        .into_iter()
-        .map(|access| AccessDecision { access, decision: one(setting, &asked, &rules, access) })
-        .collect();
-    PathDecision { path: asked.to_string(), access }
+    Paths::new(policy, setting, real).ask(setting, asked, real)
+}
+
+/// A policy's path rules, found by their place: for many questions about many rules.
+pub(in crate::policy) struct Paths<'a> {
+    rules: Vec<(&'a PathRule, Vec<Spot>)>,
+    at: HashMap<Spot, Vec<usize>>,
+    /// Those below a placeholder that stands for nothing known: they may turn out to be anywhere.
+    anywhere: Vec<usize>,
+}
+
+// === impl Paths ===
+
+impl<'a> Paths<'a> {
+    /// Of the setting, the places count.
+    pub(in crate::policy) fn new(
+        policy: &'a Policy,
+        setting: &Setting,
+        real: &dyn Fn(&str) -> String,
+    ) -> Self {
+        let rules: Vec<_> =
+            policy.paths.iter().map(|rule| (rule, spots(&rule.path, setting, real))).collect();
+        let (mut at, mut anywhere) = (HashMap::<_, Vec<usize>>::new(), Vec::new());
+        for (index, (_, spots)) in rules.iter().enumerate() {
+            for spot in spots {
+                at.entry(spot.clone()).or_default().push(index);
+            }
+            if spots.iter().any(|spot| spot.place.is_some()) {
+                anywhere.push(index);
+            }
+        }
+        Self { rules, at, anywhere }
+    }
+
+    /// The setting's places are those that the rules were read with; its tier may be another.
+    pub(in crate::policy) fn ask(
+        &self,
+        setting: &Setting,
+        asked: &PathTemplate,
+        real: &dyn Fn(&str) -> String,
+    ) -> PathDecision {
+        let asked = spots(asked, setting, real)
+            .into_iter()
+            .next()
+            .unwrap_or_else(|| Spot::new(asked.place, &asked.rest));
+        let mut above = Spot { place: asked.place, parts: Vec::new() };
+        let mut near: Vec<usize> = self.anywhere.clone();
+        near.extend(self.at.get(&above).into_iter().flatten());
+        for part in &asked.parts {
+            above.parts.push(part.clone());
+            near.extend(self.at.get(&above).into_iter().flatten());
+        }
+        // In the file's order, each once.
+        near.sort_unstable();
+        near.dedup();
+        let rules: Vec<(&PathRule, &[Spot])> = near
+            .iter()
+            .filter_map(|index| self.rules.get(*index))
+            .map(|(rule, spots)| (*rule, spots.as_slice()))
+            .collect();
+        let access = Access::ALL
+            .into_iter()
+            .map(|access| AccessDecision { access, decision: one(setting, &asked, &rules, access) })
+            .collect();
+        PathDecision { path: asked.to_string(), access }
+    }
 }
 
 fn spots(template: &PathTemplate, setting: &Setting, real: &dyn Fn(&str) -> String) -> Vec<Spot> {
@@ -92,7 +149,7 @@ fn spots(template: &PathTemplate, setting: &Setting, real: &dyn Fn(&str) -> Stri
 fn one(
     setting: &Setting,
     asked: &Spot,
-    rules: &[(&PathRule, Vec<Spot>)],
+    rules: &[(&PathRule, &[Spot])],
     access: Access,
 ) -> Decision {
     let depth = |spots: &[Spot]| {

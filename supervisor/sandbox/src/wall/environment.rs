@@ -114,4 +114,31 @@ mod tests {
         ];
         assert_eq!(given, expected.map(|(name, value)| (name.to_owned(), value)));
     }
+
+    /// Each variable of each built-in policy is there with its rule and gone without.
+    #[test]
+    fn no_variable_of_a_built_in_policy_is_idle() {
+        let directory = tempfile::tempdir().unwrap();
+        let places = places(directory.path());
+        let names = |policy: &Policy| -> Vec<String> {
+            let all = from_own(policy, &places, |_| Some("x".to_owned()));
+            all.into_iter().map(|(name, _)| name).collect()
+        };
+        for (policy, text) in casemate_protocol::policy::BUILT_IN {
+            let whole = Policy::parse(text).unwrap();
+            let given = names(&whole);
+            assert!(!given.contains(&"TOKEN".to_owned()) && given.len() > 15, "{policy} {given:?}");
+            for (index, rule) in whole.environment.iter().enumerate() {
+                let set = rule.set.iter().map(|(name, _)| name);
+                for name in rule.pass.iter().chain(set) {
+                    let mut less = whole.clone();
+                    let own = &mut less.environment[index];
+                    own.pass.retain(|other| other != name);
+                    own.set.retain(|(other, _)| other != name);
+                    assert!(given.contains(name), "{policy}: {name}");
+                    assert!(!names(&less).contains(name), "{policy}: {name} is idle");
+                }
+            }
+        }
+    }
 }

@@ -145,3 +145,30 @@ fn the_built_in_policies_are_explained_as_they_are_compiled() {
     }
     assert!(refused > 10_000, "{refused}");
 }
+
+/// Each socket rule of each built-in policy decides something in some tier on some kernel that the policy takes.
+#[test]
+fn no_socket_rule_of_a_built_in_policy_is_idle() {
+    for (name, text) in BUILT_IN {
+        let whole = Policy::parse(text).unwrap();
+        for index in 0..whole.sockets.allow.len() {
+            let rule = &whole.sockets.allow[index];
+            let mut less = whole.clone();
+            less.sockets.allow.remove(index);
+            let decides = TIERS.into_iter().filter(|tier| *tier >= whole.tier).any(|tier| {
+                (whole.landlock_abi..=10).any(|landlock_abi| {
+                    let setting = Setting { tier, landlock_abi, ..Setting::symbolic(&whole) };
+                    let (with, without) = (program(&whole, &setting), program(&less, &setting));
+                    let kind = rule.types[0].number().into();
+                    let protocol = rule.protocols[0].into();
+                    let arguments = [rule.family.number().into(), kind, protocol, 0, 0, 0];
+                    rule.calls.iter().any(|call| {
+                        answer(&with, call.name(), arguments).is_none()
+                            && answer(&without, call.name(), arguments).is_some()
+                    })
+                })
+            });
+            assert!(decides, "{name}, line {} is idle", rule.line);
+        }
+    }
+}

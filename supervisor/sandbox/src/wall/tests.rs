@@ -312,22 +312,6 @@ fn too_many_rules_for_a_filter_are_an_error() {
 }
 
 #[test]
-fn ten_thousand_path_rules_are_taken() {
-    // In memory where that is to be had: the disk is not what is tested.
-    let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
-    let root = directory.path().canonicalize().unwrap();
-    std::fs::create_dir(root.join("open")).unwrap();
-    let mut rules = String::new();
-    for n in 0..10_000 {
-        let path = root.join(format!("open/{n}"));
-        std::fs::create_dir(&path).unwrap();
-        rules.push_str(&path_rule(&path));
-    }
-    let wall = Wall::build(&policy(&rules), &places(&root)).unwrap();
-    assert!(wall.summary()[0].contains(" 10000 paths"), "{:?}", wall.summary());
-}
-
-#[test]
 fn the_default_filter_is_short() {
     let (_directory, root) = root();
     let wall = Wall::build(&Policy::parse(DEVELOPER).unwrap(), &places(&root)).unwrap();

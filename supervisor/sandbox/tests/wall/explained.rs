@@ -21,7 +21,7 @@ use super::cell::{Site, call, confined, errno, free};
 const AT_EXECVE_CHECK: u64 = 0x10000;
 
 /// What stands for a right at a path: `Some(errno)` where it is refused, `None` where it is not to be tried there.
-fn attempt(path: &Path, access: Access) -> Option<i32> {
+pub(crate) fn attempt(path: &Path, access: Access) -> Option<i32> {
     use std::os::unix::ffi::OsStrExt;
     let name = CString::new(path.as_os_str().as_bytes()).ok()?;
     let open = |flags: i32| {

@@ -11,10 +11,12 @@
     reason = "attacks hand raw words to system calls, as an attacker's own code does"
 )]
 
+mod bad_input;
 mod calls;
 mod cell;
 mod explained;
 mod files;
+mod idle;
 mod leaks;
 mod network;
 mod processes;

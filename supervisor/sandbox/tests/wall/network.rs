@@ -7,11 +7,12 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener, UnixStream};
 use std::time::Duration;
 
+use casemate_protocol::policy::Policy;
 use casemate_protocol::ports::PortRange;
-
 use casemate_protocol::tier::Tier;
+use casemate_sandbox::{Wall, WallError};
 
-use super::cell::{Site, call, errno, free};
+use super::cell::{Site, call, confined, errno, free};
 
 fn listener() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -178,4 +179,36 @@ fn abstract_sockets_outside_are_out_of_reach() {
     let answer =
         Site::in_tier(Tier::Namespace).confined(|| UnixStream::connect_addr(&name).map(drop));
     assert_eq!(errno(&answer.unwrap_err()), libc::EPERM);
+}
+
+/// Egress `none` is held by what such a policy does not contain; hosts by nothing yet, so they make no wall.
+#[test]
+fn egress_none_leaves_no_way_out_and_hosts_make_no_wall() {
+    let (open, address) = listener();
+    let site = Site::new();
+    let frame = "version = 1\nname = \"t\"\n[landlock]\nabi = 6\nreason = \"r\"\n\
+                 [sockets]\nerrno = \"EACCES\"\nreason = \"r\"\n";
+    let egress = |mode: &str| format!("{frame}[egress]\nmode = \"{mode}\"\nreason = \"r\"\n");
+    let none = Wall::build(&Policy::parse(&egress("none")).unwrap(), &site.places).unwrap();
+    assert!(none.summary().iter().any(|line| line.starts_with("egress none:")));
+    free(|| TcpStream::connect(address).map(drop)).unwrap();
+    open.accept().unwrap();
+    // A socket that was made before the wall connects nowhere either.
+    let early = socket_fd();
+    confined(&none, || {
+        let families = [libc::AF_INET, libc::AF_INET6, libc::AF_VSOCK, libc::AF_PACKET];
+        for (family, kind) in families.iter().flat_map(|f| (1..=5).map(move |kind| (*f, kind))) {
+            assert_eq!(socket(family, kind, 0), Err(libc::EACCES), "{family} {kind}");
+        }
+        let name = sockaddr(address);
+        let length = size_of::<libc::sockaddr_in>() as u64;
+        let arguments = [early.as_raw_fd() as u64, &raw const name as u64, length, 0, 0, 0];
+        assert_eq!(call(libc::SYS_connect, arguments), Err(libc::EACCES));
+    });
+    assert_eq!(open.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    let hosts = Policy::parse(&egress("allow-list")).unwrap();
+    let built = Wall::build(&hosts, &site.places);
+    let Err(error @ WallError::NotEnforced { line: 9, .. }) = built else { panic!("{built:?}") };
+    assert!(error.to_string().contains("not enforced by this build"), "{error}");
+    assert!(!error.is_kernel());
 }
