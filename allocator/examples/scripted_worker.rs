@@ -204,6 +204,7 @@ impl Worker {
             activity,
             epoch: Epoch::ZERO,
             attachments: cue.attachments,
+            execs: 0,
             acp_session: None,
             prompted: cue.prompted,
             policy_revision: String::new(),

@@ -7,6 +7,7 @@
 //! | `GET /v1/sessions` -> [`SessionList`] | lists; never wakes anything |
 //! | `GET /v1/sessions/{id}` -> [`SessionView`] | one; never wakes |
 //! | `POST /v1/sessions/{id}/resume` -> [`Attached`] | a live worker for an existing session; never makes a session |
+//! | `POST /v1/sessions/{id}/exec` -> [`Attached`] | as resume; the token opens `/v1/exec` and nothing else |
 //! | `POST /v1/sessions/{id}/stop` [`End`] -> [`SessionView`] | compute stops, storage stays |
 //! | `POST /v1/sessions/{id}/close` [`End`] -> [`SessionView`] | ends the incarnation |
 //! | `GET/PUT /v1/handshakes/{key}` | a profile's stored answer to `initialize` (raw JSON) |
@@ -96,7 +97,7 @@ pub struct Attached {
     pub created: bool,
     /// Where its worker serves `/acp`.
     pub address: SocketAddr,
-    /// Opens `/acp` of this generation.
+    /// Opens `/acp` of this generation, or, in the answer to exec, its `/v1/exec`.
     pub token: String,
 }
 
@@ -232,7 +233,7 @@ pub enum ErrorKind {
     NotFound,
     /// The request id was used with another intent, or the session is in another phase.
     Conflict,
-    /// A turn is running; try again or force.
+    /// A turn or a command of exec is running; try again or force.
     Busy,
     /// The worker did not start; `start` says why.
     WorkerFailed,

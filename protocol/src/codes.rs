@@ -28,10 +28,12 @@ pub mod exit {
     pub const DENIED: u8 = 77;
     /// EX_CONFIG: the isolation that was asked for is not to be had here.
     pub const TIER: u8 = 78;
-    /// The agent's program was found but could not be run (as in sh(1)).
-    pub const AGENT_NOT_RUNNABLE: u8 = 126;
-    /// The agent's program was not found (as in sh(1)).
-    pub const AGENT_NOT_FOUND: u8 = 127;
+    /// The command took longer than it was given (as in timeout(1)).
+    pub const TIMED_OUT: u8 = 124;
+    /// The agent's program or a command was found but could not be run (as in sh(1)).
+    pub const NOT_RUNNABLE: u8 = 126;
+    /// The agent's program or a command was not found (as in sh(1)).
+    pub const NOT_FOUND: u8 = 127;
 }
 
 /// WebSocket close codes (RFC 6455 section 7.4; 4000 to 4999 are private use).

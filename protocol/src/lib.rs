@@ -1,8 +1,8 @@
 //! The words of casemate as types.
 //!
 //! Everything that two programs of casemate must agree on lives here: names ([`ids`], [`key`]), proofs ([`token`], [`proof`]),
-//! the worker's start and status ([`worker`]), the allocator's HTTP API ([`api`]), policies ([`policy`]), who gets
-//! which TCP ports ([`ports`]), the numbers other programs see ([`codes`]), what ACP itself asks of a relay ([`acp`]), and how
+//! the worker's start and status ([`worker`]), the allocator's HTTP API ([`api`]), policies ([`policy`]), a command in a
+//! session ([`exec`]), who gets which TCP ports ([`ports`]), the numbers other programs see ([`codes`]), what ACP itself asks of a relay ([`acp`]), and how
 //! its lines survive a broken connection ([`relay`]).
 //!
 //! Absent on purpose: tokio, sockets, files, clocks. A function here maps values to values.
@@ -12,6 +12,7 @@ pub mod api;
 pub mod audit;
 pub mod codes;
 pub mod end;
+pub mod exec;
 pub mod ids;
 pub mod kernel;
 pub mod key;

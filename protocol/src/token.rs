@@ -25,6 +25,9 @@ pub enum Audience {
     Attach,
     /// The allocator's own calls: quiesce, status, metrics.
     Control,
+    /// `/v1/exec`: run commands in the session. Whoever may speak with the agent may not do that by itself: the agent's
+    /// own limits (what it asks a person for, what it refuses) do not hold for a command.
+    Exec,
 }
 
 /// The signed claims.

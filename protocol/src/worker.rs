@@ -211,8 +211,8 @@ impl StartError {
             Self::Kernel { .. } => exit::KERNEL,
             Self::Tier { .. } => exit::TIER,
             Self::Repository { .. } => exit::NO_INPUT,
-            Self::AgentNotFound { .. } => exit::AGENT_NOT_FOUND,
-            Self::AgentNotRunnable { .. } => exit::AGENT_NOT_RUNNABLE,
+            Self::AgentNotFound { .. } => exit::NOT_FOUND,
+            Self::AgentNotRunnable { .. } => exit::NOT_RUNNABLE,
             Self::Listen { .. } | Self::Ports { .. } | Self::SlotBusy { .. } => exit::BUSY,
             Self::Volume { .. } => exit::CANNOT_CREATE,
             Self::Shield { .. } | Self::Other { .. } => exit::SOFTWARE,
@@ -245,6 +245,9 @@ pub struct WorkerStatus {
     pub epoch: Epoch,
     /// Connected clients (0 or 1 in the plain door).
     pub attachments: u32,
+    /// Commands of `/v1/exec` that run. While there are any, the worker is busy.
+    #[serde(default)]
+    pub execs: u32,
     /// The agent's own id of the conversation that a load continues, if one was opened.
     pub acp_session: Option<String>,
     /// Sessions were prompted at least once in any generation.
@@ -283,7 +286,7 @@ pub enum AgentState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "is")]
 pub enum Activity {
-    /// A turn is running or waiting.
+    /// A turn is running or waiting, or a command of `/v1/exec` runs.
     Busy {
         /// For how long, in milliseconds of the monotonic clock.
         for_ms: u64,
@@ -338,7 +341,7 @@ pub enum Quiesce {
         /// What the worktree holds; `None` where it could not be read.
         evidence: Option<Evidence>,
     },
-    /// A turn is running or waiting; nothing changed.
+    /// A turn or a command of `/v1/exec` is running or waiting; nothing changed.
     Busy,
 }
 

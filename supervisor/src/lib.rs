@@ -9,6 +9,7 @@ pub mod directories;
 pub mod durable;
 pub mod environment;
 pub mod evidence;
+pub mod exec;
 pub mod hosted;
 pub mod http;
 pub mod layout;

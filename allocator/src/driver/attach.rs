@@ -67,7 +67,7 @@ impl Driver {
                     plan = Some(made.await.map_err(|error| refuse(ErrorKind::Internal, error))??);
                 }
                 step => {
-                    if let Some(attached) = self.carry_out(step).await? {
+                    if let Some(attached) = self.carry_out(step, Audience::Attach).await? {
                         return Ok(attached);
                     }
                 }
@@ -76,8 +76,12 @@ impl Driver {
         Err(unstable())
     }
 
-    /// `POST /v1/sessions/{id}/resume`.
-    pub(crate) async fn resume(self: &Arc<Self>, id: SessionId) -> Result<Attached, ApiError> {
+    /// `POST /v1/sessions/{id}/resume` and `/exec`, which differ in what the token opens.
+    pub(crate) async fn resume(
+        self: &Arc<Self>,
+        id: SessionId,
+        audience: Audience,
+    ) -> Result<Attached, ApiError> {
         for _ in 0..ROUNDS {
             self.refuse_while_draining()?;
             let (driver, id) = (Arc::clone(self), id.clone());
@@ -88,14 +92,18 @@ impl Driver {
                     driver.enter(book, answer, None)
                 })
                 .await?;
-            if let Some(attached) = self.carry_out(step).await? {
+            if let Some(attached) = self.carry_out(step, audience).await? {
                 return Ok(attached);
             }
         }
         Err(unstable())
     }
 
-    async fn carry_out(self: &Arc<Self>, step: Step) -> Result<Option<Attached>, ApiError> {
+    async fn carry_out(
+        self: &Arc<Self>,
+        step: Step,
+        audience: Audience,
+    ) -> Result<Option<Attached>, ApiError> {
         match step {
             Step::Plan => Err(refuse(ErrorKind::Internal, "a plan was asked for twice")),
             Step::Refuse(refusal) => Err(refusal.into_api()),
@@ -127,7 +135,7 @@ impl Driver {
                         session: self.whole_view(&stored),
                         created,
                         address: Self::serving(record)?.address,
-                        token: self.token(record, Audience::Attach),
+                        token: self.token(record, audience),
                     }))
                 }
             },

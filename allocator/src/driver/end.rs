@@ -162,7 +162,7 @@ impl Driver {
             Ok(Quiesce::Busy) if ending.force => {}
             Ok(Quiesce::Busy) => {
                 self.update(&record.id, Record::reopened).await?;
-                let message = "a turn is running; wait for its end, or force";
+                let message = "a turn or a command of exec is running; wait for its end, or force";
                 return Err(refuse(ErrorKind::Busy, message));
             }
             // Its end is known and told already; that it does not answer is no news.

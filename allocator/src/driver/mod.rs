@@ -166,7 +166,8 @@ impl Driver {
     fn token(&self, record: &Record, audience: Audience) -> String {
         let life = match audience {
             Audience::Attach => ATTACH_TOKEN,
-            Audience::Control => CONTROL_TOKEN,
+            // Looked at when a command starts; it is used at once.
+            Audience::Control | Audience::Exec => CONTROL_TOKEN,
         };
         self.secret.sign(&Claims {
             session: record.id.clone(),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use casemate_protocol::api::{Allocate, ApiError, End, ErrorKind, Health};
 use casemate_protocol::ids::SessionId;
 use casemate_protocol::proof::Nonce;
+use casemate_protocol::token::Audience;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE};
@@ -77,7 +78,10 @@ async fn route(
         (&Method::GET, ["v1", "sessions"]) => Ok((ok, json(&driver.list()?))),
         (&Method::GET, ["v1", "sessions", id]) => Ok((ok, json(&driver.show(&session(id)?)?))),
         (&Method::POST, ["v1", "sessions", id, "resume"]) => {
-            Ok((ok, json(&driver.resume(session(id)?).await?)))
+            Ok((ok, json(&driver.resume(session(id)?, Audience::Attach).await?)))
+        }
+        (&Method::POST, ["v1", "sessions", id, "exec"]) => {
+            Ok((ok, json(&driver.resume(session(id)?, Audience::Exec).await?)))
         }
         (&Method::POST, ["v1", "sessions", id, "stop"]) => {
             let id = session(id)?;

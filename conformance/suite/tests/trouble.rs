@@ -129,14 +129,14 @@ fn an_unreachable_remote_is_named() {
 fn an_agent_that_is_not_there_is_named() {
     let place = Place::new();
     let said = run(&place, &[], Some(&["no-such-agent-anywhere"]));
-    assert_refused(&place, &said, exit::AGENT_NOT_FOUND, &["no-such-agent-anywhere"]);
+    assert_refused(&place, &said, exit::NOT_FOUND, &["no-such-agent-anywhere"]);
 }
 
 #[test]
 fn an_agent_that_is_no_program_is_told_from_one_that_is_not_there() {
     let place = Place::new();
     let said = run(&place, &[], Some(&["/etc/passwd"]));
-    assert_refused(&place, &said, exit::AGENT_NOT_RUNNABLE, &["/etc/passwd", "executable"]);
+    assert_refused(&place, &said, exit::NOT_RUNNABLE, &["/etc/passwd", "executable"]);
 }
 
 #[test]

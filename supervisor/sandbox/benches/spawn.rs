@@ -188,6 +188,7 @@ fn confined(session: &SessionSpawner, wall: &Wall, program: &Path, null: &File) 
         stdin: null.try_clone().unwrap().into(),
         stdout: null.try_clone().unwrap().into(),
         stderr: null.try_clone().unwrap().into(),
+        terminal: false,
     };
     reaped(session.spawn(command, wall).unwrap());
 }

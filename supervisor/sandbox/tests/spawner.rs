@@ -41,6 +41,7 @@ const TESTS: &[support::Test] = &[
     ("a_killed_supervisor_leaves_neither_agents_nor_spawner", killed_supervisor),
     ("neither_spawner_nor_agents_hold_what_they_were_not_given", not_given),
     ("the_spawner_alone_keeps_what_it_is_given_and_to_its_end", kept),
+    ("a_terminal_that_is_handed_over_is_the_commands_own", terminal),
     ("a_failed_start_names_step_and_errno", failures),
     ("no_exit_code_is_lost_among_failing_and_fast_starts", no_lost_exit),
     ("a_probe_answers_what_the_agent_would_get", probe),
@@ -152,6 +153,43 @@ fn environment() {
     reader.read_to_string(&mut said).unwrap();
     assert!(wait_for(pid).is_success());
     assert_eq!(said, "ONE=1\nTWO=two words\n");
+}
+
+fn terminal() {
+    let s = Session::new();
+    let ends = nix::pty::openpty(None, None).unwrap();
+    let on_terminal = |script: &str| {
+        let (mut command, reader) = command(Path::new("/bin/sh"), &["sh", "-c", script], &[]);
+        command.stdin = ends.slave.try_clone().unwrap();
+        command.terminal = true;
+        (command, reader)
+    };
+    let (command, mut reader) =
+        on_terminal("exec 3</dev/tty && tty; ps -o tpgid= -p $$ | tr -d ' '; echo $$");
+    let pid = s.session.spawn(command, &wall(&[])).unwrap();
+    let mut said = String::new();
+    reader.read_to_string(&mut said).unwrap();
+    assert!(wait_for(pid).is_success(), "{said}");
+    let name = nix::unistd::ttyname(&ends.slave).unwrap();
+    assert_eq!(said, format!("{}\n{pid}\n{pid}\n", name.display()));
+    // Without: no controlling terminal, whatever descriptor 0 is.
+    let (mut command, mut reader) = on_terminal("exec 3</dev/tty && echo opened");
+    command.terminal = false;
+    let pid = s.session.spawn(command, &wall(&[])).unwrap();
+    said.clear();
+    reader.read_to_string(&mut said).unwrap();
+    assert!(!wait_for(pid).is_success() && !said.contains("opened"), "{said}");
+    // One that a living session has is not taken from it, and what is none is none.
+    let (command, _held) = on_terminal("sleep 300");
+    let holder = s.session.spawn(command, &wall(&[])).unwrap();
+    let refused = s.session.spawn(on_terminal("true").0, &wall(&[])).unwrap_err();
+    assert_eq!((refused.step, refused.errno()), (Step::Terminal, libc::EPERM));
+    kill(Pid::from_raw(holder), Signal::SIGKILL).unwrap();
+    wait_for(holder);
+    let (mut command, _reader) = on_terminal("true");
+    command.stdin = fs::File::open("/dev/null").unwrap().into();
+    let refused = s.session.spawn(command, &wall(&[])).unwrap_err();
+    assert_eq!((refused.step, refused.errno()), (Step::Terminal, libc::ENOTTY));
 }
 
 fn attacks_upwards() {

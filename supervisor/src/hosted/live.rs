@@ -10,6 +10,7 @@ use casemate_protocol::worker::{Activity, AgentState, StartError, WorkerStatus};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::ready::Ready;
+use crate::exec::Door;
 use crate::http::auth;
 use crate::http::metrics::Metrics;
 use crate::relay::driver::{self, FromClient, Order};
@@ -23,11 +24,16 @@ const ORDERS: usize = 16;
 /// A client's line may be 64 MiB: one at a time waits.
 const LINES: usize = 1;
 
+/// How long the ends of commands of exec may take to reach their clients, beyond the grace.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
 /// What the endpoints know of a session. Dropping the last sender of `orders` or `clients` ends its generation.
 #[derive(Debug)]
 pub struct Hosted {
     /// The part of its status that does not change.
     pub fixed: WorkerStatus,
+    /// How commands are run in it beside its agent.
+    pub exec: Rc<Door>,
     /// To its relay.
     pub clients: mpsc::Sender<FromClient>,
     /// To its relay.
@@ -55,6 +61,15 @@ pub fn start(
     let state = held.path().to_owned();
     let metrics = Rc::new(Metrics::default());
     let drained = Rc::new(Notify::new());
+    let wall = Rc::new(ready.wall);
+    let exec = Rc::new(Door {
+        session: Rc::clone(&ready.session),
+        wall: Rc::clone(&wall),
+        env: ready.recipe.env.clone(),
+        work: ready.layout.inside.work.clone(),
+        grace: Duration::from_secs(ready.config.grace),
+        running: Rc::default(),
+    });
     let generation = Generation::new(Parts {
         settings: Settings {
             worktree: ready.layout.inside.work.to_string_lossy().into_owned(),
@@ -63,20 +78,25 @@ pub fn start(
         saved: saved::read(&state)?,
         recipe: ready.recipe,
         session: ready.session,
-        wall: Rc::new(ready.wall),
+        wall,
         journals: Journals::open(&state).map_err(volume)?,
         state,
         inspector: ready.inspector,
         grace: Duration::from_secs(ready.config.grace),
+        running: Rc::clone(&exec.running),
         metrics: Rc::clone(&metrics),
         drained: Rc::clone(&drained),
     });
     let (clients, from_clients) = mpsc::channel(LINES);
     let (orders, taken) = mpsc::channel(ORDERS);
-    let hosted = Rc::new(Hosted { fixed, clients, orders, metrics, drained });
+    let hosted =
+        Rc::new(Hosted { fixed, exec: Rc::clone(&exec), clients, orders, metrics, drained });
     let generation = async move {
         let _held = held;
-        driver::run(generation, from_clients, taken).await
+        let code = driver::run(generation, from_clients, taken).await;
+        // Their last words.
+        let _ = tokio::time::timeout(exec.grace + LAST_WORDS, exec.running.none()).await;
+        code
     };
     Ok((hosted, generation))
 }
@@ -94,6 +114,7 @@ fn status(ready: &Ready, boot: BootId) -> WorkerStatus {
         activity: Activity::Idle { for_ms: 0 },
         epoch: Epoch::ZERO,
         attachments: 0,
+        execs: 0,
         acp_session: None,
         prompted: false,
         policy_revision: ready.policy_revision.clone(),
@@ -132,6 +153,7 @@ impl Hosted {
             activity,
             epoch: Epoch(epoch),
             attachments,
+            execs: self.exec.running.count(),
             acp_session: saved.acp_session,
             prompted: saved.prompted,
             evidence,

@@ -21,6 +21,8 @@ pub struct Metrics {
     pub agent_noise: Cell<u64>,
     /// Clients closed for not keeping up.
     pub slow_clients: Cell<u64>,
+    /// Commands of exec ever admitted.
+    pub execs: Cell<u64>,
 }
 
 /// Adds to a counter.
@@ -39,6 +41,7 @@ impl Metrics {
         add(&self.agent_bytes, ended.agent_bytes.get());
         add(&self.agent_noise, ended.agent_noise.get());
         add(&self.slow_clients, ended.slow_clients.get());
+        add(&self.execs, ended.execs.get());
     }
 
     /// The text.
@@ -66,9 +69,10 @@ impl Metrics {
         line("generation", "gauge", "Generation of this worker.", status.generation.0);
         line("uptime_seconds", "gauge", "Seconds since the worker serves.", uptime_ms / 1000);
         line("agent_running", "gauge", "1 while the agent's process lives.", running.into());
-        line("busy", "gauge", "1 while a turn runs or waits.", busy);
+        line("busy", "gauge", "1 while a turn runs or waits, or a command of exec runs.", busy);
         line("idle_seconds", "gauge", "Seconds of idleness, 0 while busy.", idle_ms / 1000);
         line("attached", "gauge", "Connected clients.", status.attachments.into());
+        line("execs", "gauge", "Commands of exec that run.", status.execs.into());
         self.counters(&mut line, refused, orphans);
         // A label's value, as Prometheus shows what is no number; hex digits need no escapes.
         let _ = write!(
@@ -108,7 +112,7 @@ impl Metrics {
         line("uptime_seconds", "gauge", "Seconds since the worker serves.", uptime_ms / 1000);
         line("sessions", "gauge", "Sessions hosted.", sessions.len() as u64);
         line("agents_running", "gauge", "Agents whose process lives.", count(&running));
-        line("sessions_busy", "gauge", "Sessions with a turn that runs or waits.", count(&busy));
+        line("sessions_busy", "gauge", "Sessions with a turn or a command of exec.", count(&busy));
         line("attached", "gauge", "Connected clients.", attached);
         self.counters(&mut line, refused, orphans);
         text
@@ -117,6 +121,7 @@ impl Metrics {
     fn counters(&self, line: &mut dyn FnMut(&str, &str, &str, u64), refused: u64, orphans: u64) {
         let mut line = |name, help, value| line(name, "counter", help, value);
         line("attachments_total", "Attachments ever made.", self.attachments.get());
+        line("execs_total", "Commands of exec ever admitted.", self.execs.get());
         line("refused_total", "Calls refused for token or origin.", refused);
         line("client_lines_total", "Lines from clients.", self.client_lines.get());
         line("agent_lines_total", "Lines from the agent.", self.agent_lines.get());

@@ -5,6 +5,7 @@
 //! | `GET /healthz` | none | 200 while the process serves |
 //! | `GET /readyz` | none | 200 while prompts are taken, else 503 |
 //! | `GET /acp` | Attach | 101 and the WebSocket of [`socket`] |
+//! | `GET /v1/exec` | Exec | 101 and a command of [`crate::exec`] |
 //! | `GET /v1/status` | Attach or Control | `WorkerStatus` |
 //! | `GET /metrics` | Control | Prometheus text |
 //! | `POST /v1/quiesce` | Control | `Quiesce` |

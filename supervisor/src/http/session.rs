@@ -6,14 +6,16 @@ use casemate_protocol::acp::server::Conn;
 use casemate_protocol::codes::close;
 use casemate_protocol::end::EndReason;
 use casemate_protocol::token::Audience;
-use casemate_protocol::worker::Stop;
+use casemate_protocol::worker::{Activity, Stop};
 use hyper::body::Incoming;
 use hyper::header::{CONNECTION, HeaderValue, SEC_WEBSOCKET_ACCEPT, UPGRADE};
 use hyper::{Method, Request, StatusCode};
 
 use super::answer::{self, Answer, empty, json, patch, prometheus, text};
 use super::app::App;
+use super::metrics::add;
 use super::{socket, upgrade};
+use crate::exec;
 use crate::hosted::live::Hosted;
 use crate::relay::driver::Order;
 use crate::relay::outbox::Outbox;
@@ -23,12 +25,14 @@ const BODY: usize = 4096;
 
 const ATTACH: &[Audience] = &[Audience::Attach];
 const CONTROL: &[Audience] = &[Audience::Control];
+const EXEC: &[Audience] = &[Audience::Exec];
 const EITHER: &[Audience] = &[Audience::Attach, Audience::Control];
 
 /// Who may call this, and how; `None` where there is no such endpoint.
 pub(super) fn wanted(path: &str) -> Option<(Method, &'static [Audience])> {
     Some(match path {
         "/acp" => (Method::GET, ATTACH),
+        "/v1/exec" => (Method::GET, EXEC),
         "/v1/status" | "/v1/patch" => (Method::GET, EITHER),
         "/metrics" => (Method::GET, CONTROL),
         "/v1/quiesce" | "/v1/reopen" | "/v1/stop" => (Method::POST, CONTROL),
@@ -44,6 +48,7 @@ pub(super) async fn call(
 ) -> Option<Answer> {
     match request.uri().path() {
         "/acp" => Some(attach(app, hosted, request)),
+        "/v1/exec" => exec(hosted, request).await,
         "/v1/status" => hosted.status().await.map(|status| json(&status)),
         "/v1/patch" => hosted.ask(Order::Patch).await.map(patch),
         "/metrics" => metrics(app, hosted).await,
@@ -73,15 +78,7 @@ async fn stop(hosted: &Hosted, request: Request<Incoming>) -> Option<Answer> {
 fn attach(app: &Rc<App>, hosted: &Rc<Hosted>, mut request: Request<Incoming>) -> Answer {
     let accept = match upgrade::accept(request.headers()) {
         Ok(accept) => accept,
-        Err(error @ upgrade::NoUpgrade::Key) => {
-            return text(StatusCode::BAD_REQUEST, &error.to_string());
-        }
-        Err(error) => {
-            let mut answer = text(StatusCode::UPGRADE_REQUIRED, &error.to_string());
-            answer.headers_mut().insert(UPGRADE, HeaderValue::from_static("websocket"));
-            answer.headers_mut().insert("sec-websocket-version", HeaderValue::from_static("13"));
-            return answer;
-        }
+        Err(error) => return no_upgrade(error),
     };
     let number = app.next_connection();
     let hosted = Rc::clone(hosted);
@@ -94,17 +91,55 @@ fn attach(app: &Rc<App>, hosted: &Rc<Hosted>, mut request: Request<Incoming>) ->
             Err(error) => tracing::debug!(%error, "no upgrade"),
         }
     });
+    let mut answer = switching(&accept);
+    if let Ok(value) = HeaderValue::from_str(&format!("{}-{number}", app.boot)) {
+        answer.headers_mut().insert(ACP_CONNECTION_ID, value);
+    }
+    answer
+}
+
+/// A command beside the agent. Held before the look: a quiesce either came first and is seen, or finds it running.
+async fn exec(hosted: &Hosted, mut request: Request<Incoming>) -> Option<Answer> {
+    let accept = match upgrade::accept(request.headers()) {
+        Ok(accept) => accept,
+        Err(error) => return Some(no_upgrade(error)),
+    };
+    let Some(hold) = hosted.exec.running.enter() else {
+        return Some(text(StatusCode::TOO_MANY_REQUESTS, "too many commands run: try again"));
+    };
+    if hosted.ask(Order::Look).await?.activity == Activity::Quiesced {
+        return Some(text(StatusCode::SERVICE_UNAVAILABLE, "quiesced: resume the session"));
+    }
+    add(&hosted.metrics.execs, 1);
+    let door = Rc::clone(&hosted.exec);
+    tokio::task::spawn_local(async move {
+        match hyper::upgrade::on(&mut request).await {
+            Ok(stream) => exec::serve::serve(stream, door, hold).await,
+            Err(error) => tracing::debug!(%error, "no upgrade"),
+        }
+    });
+    Some(switching(&accept))
+}
+
+/// The answer to a handshake, with the value of [`upgrade::accept`].
+fn switching(accept: &str) -> Answer {
     let mut answer = empty(StatusCode::SWITCHING_PROTOCOLS);
     let headers = answer.headers_mut();
     headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
     headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
-    let texts =
-        [(SEC_WEBSOCKET_ACCEPT, accept), (ACP_CONNECTION_ID, format!("{}-{number}", app.boot))];
-    for (name, value) in texts {
-        if let Ok(value) = HeaderValue::from_str(&value) {
-            headers.insert(name, value);
-        }
+    if let Ok(value) = HeaderValue::from_str(accept) {
+        headers.insert(SEC_WEBSOCKET_ACCEPT, value);
     }
+    answer
+}
+
+fn no_upgrade(error: upgrade::NoUpgrade) -> Answer {
+    if error == upgrade::NoUpgrade::Key {
+        return text(StatusCode::BAD_REQUEST, &error.to_string());
+    }
+    let mut answer = text(StatusCode::UPGRADE_REQUIRED, &error.to_string());
+    answer.headers_mut().insert(UPGRADE, HeaderValue::from_static("websocket"));
+    answer.headers_mut().insert("sec-websocket-version", HeaderValue::from_static("13"));
     answer
 }
 

@@ -89,6 +89,7 @@ impl Agent {
                 stdin: stdin_out.into(),
                 stdout: stdout_in.into(),
                 stderr: stderr_in.into(),
+                terminal: false,
             },
             wall,
         )?;

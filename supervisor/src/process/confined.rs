@@ -124,6 +124,7 @@ pub async fn run_up_to(
             stdin: null.into(),
             stdout: stdout_in.into(),
             stderr: stderr_in.into(),
+            terminal: false,
         },
         wall,
     )?;

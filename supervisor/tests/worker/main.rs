@@ -8,6 +8,8 @@ mod bad_input;
 mod client;
 mod door;
 mod ends;
+mod exec;
+mod exec_client;
 mod git;
 mod harness;
 mod many;

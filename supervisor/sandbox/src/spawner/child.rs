@@ -78,6 +78,8 @@ pub(super) enum Errand<'a> {
         argv: *const *const c_char,
         env: *const *const c_char,
         stdio: [RawFd; 3],
+        /// Descriptor 0 becomes the controlling terminal.
+        terminal: bool,
     },
     /// Opens each path for reading and for writing and notes the errno, 0 where it opened.
     Probe { paths: &'a [*const c_char], answers: &'a [[AtomicI32; 2]] },
@@ -148,6 +150,11 @@ fn run(plan: &Plan<'_>) -> Result<(), Failure> {
         check_long(Step::Landlock, walled)?;
     }
     descriptors(&plan.errand)?;
+    if let Errand::Exec { terminal: true, .. } = plan.errand {
+        // The child leads the session that setsid made above. 0: a terminal is not taken from another session.
+        // SAFETY: plain numbers; descriptor 0 is in a table of this task's own.
+        check(Step::Terminal, unsafe { libc::ioctl(0, libc::TIOCSCTTY, 0) })?;
+    }
     unblock_signals()?;
     match plan.errand {
         Errand::Exec { program, argv, env, .. } => {

@@ -23,6 +23,9 @@ pub struct Command {
     pub stdout: OwnedFd,
     /// Descriptor 2.
     pub stderr: OwnedFd,
+    /// Descriptor 0 is a terminal that nobody has as his controlling one: it becomes the command's (TIOCSCTTY in
+    /// ioctl_tty(2)).
+    pub terminal: bool,
 }
 
 /// What a hostile process would get for a path: the errno of each try, 0 where it opened.
@@ -87,12 +90,14 @@ pub enum Step {
     Landlock,
     /// Standard descriptors in, all others away.
     Descriptors,
+    /// The controlling terminal.
+    Terminal,
     /// execve(2).
     Exec,
 }
 
 impl Step {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 14] = [
         Self::Spawner,
         Self::Request,
         Self::SignalScope,
@@ -105,6 +110,7 @@ impl Step {
         Self::Rlimit,
         Self::Landlock,
         Self::Descriptors,
+        Self::Terminal,
         Self::Exec,
     ];
 
@@ -128,6 +134,7 @@ impl fmt::Display for Step {
             Self::Rlimit => "a resource limit was refused: lower the policy's limits below this process's own",
             Self::Landlock => "the Landlock ruleset was refused: a process holds at most 16 layers",
             Self::Descriptors => "the child's descriptors could not be set up",
+            Self::Terminal => "the terminal cannot be the command's own: check that it is one and that no other session has it",
             Self::Seccomp => "a seccomp program was refused: check the policy's filter",
             Self::Exec => "the program cannot be run: check that it exists, is executable and that the policy lets it be executed",
         })

@@ -147,6 +147,7 @@ impl SessionSpawner {
             cwd: &cwd,
             argv: command.argv.iter().map(CString::as_c_str).collect(),
             env: command.env.iter().map(CString::as_c_str).collect(),
+            terminal: command.terminal,
         });
         let stdio = [command.stdin.as_fd(), command.stdout.as_fd(), command.stderr.as_fd()];
         let (reply, _) = self.locked(|client| client.behind(wall, Kind::Spawn, &body, &stdio))?;

@@ -94,6 +94,7 @@ impl Starter {
             argv: argv.as_ptr(),
             env: env.as_ptr(),
             stdio,
+            terminal: command.terminal,
         };
         let pid = self.start(errand, stack)?;
         Ok(Reply { pid, ..Reply::default() })

@@ -153,12 +153,14 @@ pub(super) struct SpawnBody<'a> {
     pub(super) cwd: &'a CStr,
     pub(super) argv: Vec<&'a CStr>,
     pub(super) env: Vec<&'a CStr>,
+    pub(super) terminal: bool,
 }
 
 pub(super) fn encode_spawn(body: &SpawnBody<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     put_len(&mut out, body.argv.len());
     put_len(&mut out, body.env.len());
+    out.extend(u32::from(body.terminal).to_ne_bytes());
     out.extend(body.program.to_bytes_with_nul());
     out.extend(body.cwd.to_bytes_with_nul());
     for text in body.argv.iter().chain(&body.env) {
@@ -171,11 +173,12 @@ pub(super) fn decode_spawn(body: &[u8]) -> Option<SpawnBody<'_>> {
     let mut reader = Reader(body);
     let argc = reader.u32()?;
     let envc = reader.u32()?;
+    let terminal = reader.u32()? == 1;
     let program = reader.text()?;
     let cwd = reader.text()?;
     let argv = reader.texts(argc)?;
     let env = reader.texts(envc)?;
-    Some(SpawnBody { program, cwd, argv, env })
+    Some(SpawnBody { program, cwd, argv, env, terminal })
 }
 
 pub(super) fn encode_probe(paths: &[&CStr]) -> Vec<u8> {
@@ -245,6 +248,7 @@ mod tests {
             cwd: c"/",
             argv: vec![c"sh", c"", c"-c"],
             env: vec![c"A=1", c"B="],
+            terminal: true,
         }
     }
 

@@ -200,6 +200,7 @@ pub(crate) fn command(
         stdin: fs::File::open("/dev/null").unwrap().into(),
         stdout: writer.try_clone().unwrap().into(),
         stderr: writer.into(),
+        terminal: false,
     };
     (command, reader)
 }

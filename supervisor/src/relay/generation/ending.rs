@@ -55,7 +55,11 @@ impl Generation {
             return;
         }
         tracing::info!(words, "stopping");
+        self.parts.running.hang_up();
+        let deadline = Instant::now() + self.parts.grace;
         self.terminate().await;
+        // Commands of exec were told as well, and have the same grace.
+        let _ = tokio::time::timeout_at(deadline, self.parts.running.none()).await;
         self.parts.session.end().await;
         self.farewell = Some((code, words.to_owned()));
         self.conclude(words, exit::OK, code);
@@ -73,6 +77,7 @@ impl Generation {
         if let Some(noise) = self.server.noise() {
             cause = format!("{cause}; {noise}");
         }
+        self.parts.running.hang_up();
         self.parts.session.end().await;
         self.conclude(&cause, code, close::AGENT_GONE);
     }
@@ -81,6 +86,7 @@ impl Generation {
     pub(super) fn conclude(&mut self, cause: &str, exit_code: u8, close_code: u16) {
         // First, so that nothing of what the role does now can start another agent.
         self.over = Some(exit_code);
+        self.parts.running.hang_up();
         self.agent = None;
         self.agent_state = AgentState::Exited { cause: cause.to_owned() };
         self.handle(Event::AgentEnded { cause });

@@ -22,6 +22,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use crate::evidence::Inspector;
+use crate::exec::running::Running;
 use crate::http::metrics::{Metrics, add};
 use crate::patch::PatchError;
 use crate::process::agent::{Agent, Recipe};
@@ -58,6 +59,8 @@ pub struct Parts {
     pub inspector: Inspector,
     /// Between TERM and KILL.
     pub grace: Duration,
+    /// Commands that run beside the agent.
+    pub running: Rc<Running>,
     /// Counters.
     pub metrics: Rc<Metrics>,
     /// Shared by all outboxes.
@@ -118,7 +121,7 @@ impl Generation {
     /// Busy or idle.
     #[must_use]
     pub fn activity(&self) -> Activity {
-        self.server.activity(self.now())
+        self.parts.running.with(self.server.activity(self.now()))
     }
 
     /// A client was there at least once.
@@ -316,7 +319,7 @@ impl Generation {
 
     /// Refuses new prompts if idle, and tells what the worktree holds.
     pub fn quiesce(&mut self, answer: oneshot::Sender<Quiesce>) {
-        if !self.server.quiesce() {
+        if self.parts.running.count() > 0 || !self.server.quiesce() {
             drop(answer.send(Quiesce::Busy));
             return;
         }
@@ -368,8 +371,8 @@ impl Generation {
 fn not_started(error: &RunError) -> u8 {
     match error {
         RunError::Spawn(error) if error.source.raw_os_error() == Some(Errno::ENOENT as i32) => {
-            exit::AGENT_NOT_FOUND
+            exit::NOT_FOUND
         }
-        _ => exit::AGENT_NOT_RUNNABLE,
+        _ => exit::NOT_RUNNABLE,
     }
 }
