@@ -12,4 +12,5 @@ pub mod opencode;
 pub mod place;
 pub mod processes;
 pub mod raw_host;
+pub mod real_agent;
 pub mod skip;

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::event::{Event, fresh_id, text};
 use super::plan::{Answer, Conversation};
 
 /// Reads a request's body.
@@ -27,17 +28,6 @@ pub(super) fn conversation(body: &Value) -> Conversation {
     }
 }
 
-/// A message's content is one text or a list of parts.
-fn text(content: &Value) -> String {
-    match content {
-        Value::String(text) => text.clone(),
-        Value::Array(parts) => {
-            parts.iter().filter_map(|part| part["text"].as_str()).collect::<Vec<_>>().join("\n")
-        }
-        _ => String::new(),
-    }
-}
-
 /// The whole answer as one JSON object.
 pub(super) fn whole(model: &Value, answer: &Answer) -> Value {
     let (message, reason) = match answer {
@@ -56,39 +46,43 @@ pub(super) fn whole(model: &Value, answer: &Answer) -> Value {
     })
 }
 
-/// The answer as the objects of an event stream, each with whether the answer's pause follows it.
-pub(super) fn events(model: &Value, answer: &Answer) -> Vec<(Value, bool)> {
+/// The answer as a stream.
+pub(super) fn events(model: &Value, answer: &Answer) -> Vec<Event> {
     let chunk = |delta: Value, reason: Value| {
         json!({
             "id": "chatcmpl-stub", "object": "chat.completion.chunk", "created": 0, "model": model,
             "choices": [{"index": 0, "delta": delta, "finish_reason": reason}],
         })
     };
-    let mut events = vec![(chunk(json!({"role": "assistant", "content": ""}), Value::Null), false)];
+    let event = |delta: Value, reason: Value| Event::unnamed(&chunk(delta, reason));
+    let mut events = vec![event(json!({"role": "assistant", "content": ""}), Value::Null)];
     match answer {
         Answer::Text(pieces, _) => {
             events.extend(
-                pieces.iter().map(|piece| (chunk(json!({"content": piece}), Value::Null), true)),
+                pieces
+                    .iter()
+                    .map(|piece| event(json!({"content": piece}), Value::Null).then_pause()),
             );
-            events.push((chunk(json!({}), json!("stop")), false));
+            events.push(event(json!({}), json!("stop")));
         }
         Answer::Call(name, arguments) => {
             let mut call = tool_call(name, arguments);
             call["index"] = json!(0);
-            events.push((chunk(json!({"tool_calls": [call]}), Value::Null), false));
-            events.push((chunk(json!({}), json!("tool_calls")), false));
+            events.push(event(json!({"tool_calls": [call]}), Value::Null));
+            events.push(event(json!({}), json!("tool_calls")));
         }
         Answer::Fail(_) => {}
     }
     let mut last = chunk(json!({}), Value::Null);
     last["choices"] = json!([]);
     last["usage"] = usage();
-    events.push((last, false));
+    events.push(Event::unnamed(&last));
+    events.push(Event { name: None, data: "[DONE]".into(), pauses: false });
     events
 }
 
 fn tool_call(name: &str, arguments: &Value) -> Value {
-    json!({"id": "call_stub", "type": "function", "function": {"name": name, "arguments": arguments.to_string()}})
+    json!({"id": fresh_id("call"), "type": "function", "function": {"name": name, "arguments": arguments.to_string()}})
 }
 
 fn usage() -> Value {

@@ -1,10 +1,13 @@
 //! A model server on loopback whose answers follow from the prompt's text ([`plan`]).
 //!
-//! Speaks OpenAI chat completions, streamed and whole. Remembers every request, so that a test can see what an
+//! Speaks OpenAI chat completions and Responses, and Anthropic Messages. Remembers every request, so that a test can see what an
 //! agent told its model: above all whether a restored conversation is really there.
 
 mod chat;
+mod event;
+mod messages;
 pub mod plan;
+mod responses;
 
 use std::convert::Infallible;
 use std::io;
@@ -22,6 +25,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 
 use crate::background::Background;
+use event::Event;
 use plan::{Answer, Conversation};
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
@@ -66,6 +70,12 @@ impl LlmStub {
         self.server.port()
     }
 
+    /// Where it is, without a path, as Anthropic's clients want it.
+    #[must_use]
+    pub fn origin(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port())
+    }
+
     /// The base URL for OpenAI-compatible clients.
     #[must_use]
     pub fn base_url(&self) -> String {
@@ -76,6 +86,15 @@ impl LlmStub {
     #[must_use]
     pub fn seen(&self) -> Vec<Conversation> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// How many requests that offer tools brought this as their newest user text: one for each time that a prompt
+    /// reached the model. (Those that ask for a title of the conversation offer none.)
+    #[must_use]
+    pub fn asked(&self, text: &str) -> usize {
+        let newest = |seen: &Conversation| seen.user.last().is_some_and(|last| last.contains(text));
+        let prompt = |seen: &Conversation| !seen.tools.is_empty() && seen.tool_result.is_none();
+        self.seen().iter().filter(|seen| prompt(seen) && newest(seen)).count()
     }
 
     /// How many requests offered tools and did not carry a tool's result: one for each prompt of a user. Requests
@@ -100,29 +119,67 @@ async fn respond(
             &json!({"object": "list", "data": [{"id": MODEL, "object": "model"}]}),
         ));
     }
-    if !path.ends_with("/chat/completions") {
+    // Agents ask whether it is there at all.
+    if request.method() == hyper::Method::HEAD {
+        return Ok(one(200, &json!({})));
+    }
+    let Some(format) = Format::of(&path) else {
         return Ok(one(
             404,
             &json!({"error": {"message": format!("the stub does not serve {path}")}}),
         ));
-    }
+    };
     let Ok(body) = request.into_body().collect().await else {
         return Ok(one(400, &json!({"error": {"message": "the body was cut"}})));
     };
     let Ok(body) = serde_json::from_slice::<Value>(&body.to_bytes()) else {
         return Ok(one(400, &json!({"error": {"message": "the body is not JSON"}})));
     };
-    let conversation = chat::conversation(&body);
+    let conversation = match format {
+        Format::Chat => chat::conversation(&body),
+        Format::Messages => messages::conversation(&body),
+        Format::Responses => responses::conversation(&body),
+        Format::Tokens => return Ok(one(200, &json!({"input_tokens": 10}))),
+    };
     let answer = plan::answer(&conversation);
     record.lock().unwrap_or_else(PoisonError::into_inner).push(conversation);
-    Ok(match &answer {
-        Answer::Fail(status) => {
+    let (model, stream) = (&body["model"], body["stream"] == true);
+    let pause = if let Answer::Text(_, pause) = &answer { *pause } else { Duration::ZERO };
+    Ok(match (format, &answer) {
+        (_, Answer::Fail(status)) => {
             one(*status, &json!({"error": {"message": "the stub was told to fail"}}))
         }
-        _ if body["stream"] != true => one(200, &chat::whole(&body["model"], &answer)),
-        Answer::Text(_, pause) => streamed(chat::events(&body["model"], &answer), *pause),
-        Answer::Call(..) => streamed(chat::events(&body["model"], &answer), Duration::ZERO),
+        (Format::Chat, _) if !stream => one(200, &chat::whole(model, &answer)),
+        (Format::Messages, _) if !stream => one(200, &messages::whole(model, &answer)),
+        (Format::Chat, _) => streamed(chat::events(model, &answer), pause),
+        (Format::Messages, _) => streamed(messages::events(model, &answer), pause),
+        (Format::Responses | Format::Tokens, _) => {
+            streamed(responses::events(model, &answer), pause)
+        }
     })
+}
+
+/// Whose format a request is in.
+#[derive(Debug, Clone, Copy)]
+enum Format {
+    Chat,
+    Messages,
+    Responses,
+    Tokens,
+}
+
+// === impl Format ===
+
+impl Format {
+    fn of(path: &str) -> Option<Self> {
+        let ends = [
+            ("/chat/completions", Self::Chat),
+            ("/messages", Self::Messages),
+            ("/messages/count_tokens", Self::Tokens),
+            ("/responses", Self::Responses),
+        ];
+        ends.into_iter().find(|(end, _)| path.ends_with(end)).map(|(_, format)| format)
+    }
 }
 
 fn one(status: u16, value: &Value) -> Response<Body> {
@@ -135,16 +192,14 @@ fn one(status: u16, value: &Value) -> Response<Body> {
 }
 
 /// Server-sent events, each followed by the pause where it asks for one.
-fn streamed(events: Vec<(Value, bool)>, pause: Duration) -> Response<Body> {
-    let events = stream::iter(events).then(move |(event, pauses)| async move {
-        if pauses && !pause.is_zero() {
+fn streamed(events: Vec<Event>, pause: Duration) -> Response<Body> {
+    let events = stream::iter(events).then(move |event| async move {
+        if event.pauses && !pause.is_zero() {
             tokio::time::sleep(pause).await;
         }
-        format!("data: {event}\n\n")
+        event.on_the_wire()
     });
-    let frames = events
-        .chain(stream::iter(["data: [DONE]\n\n".to_owned()]))
-        .map(|text| Ok(Frame::data(Bytes::from(text))));
+    let frames = events.map(|text| Ok(Frame::data(Bytes::from(text))));
     Response::builder()
         .header(CONTENT_TYPE, "text/event-stream")
         .body(BodyExt::boxed_unsync(StreamBody::new(frames)))

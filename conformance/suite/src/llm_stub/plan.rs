@@ -4,7 +4,7 @@
 //!
 //! | order | answer |
 //! |---|---|
-//! | `do: write PATH TEXT` | a call of the tool that writes files |
+//! | `do: write PATH TEXT` | a call of the tool that writes files, or of the shell |
 //! | `do: run COMMAND` | a call of the tool that runs shell commands |
 //! | `do: trickle COUNT MS` | COUNT pieces of text, MS milliseconds apart |
 //! | `do: text BYTES` | one text of BYTES bytes with multi-byte characters |
@@ -48,8 +48,8 @@ pub enum Answer {
 }
 
 const WRITERS: [&str; 4] = ["write", "Write", "write_file", "create_file"];
-const SHELLS: [&str; 6] =
-    ["bash", "Bash", "shell", "exec_command", "run_shell_command", "local_shell"];
+const SHELLS: [&str; 7] =
+    ["bash", "Bash", "shell", "shell_command", "exec_command", "run_shell_command", "local_shell"];
 
 /// Decides.
 #[must_use]
@@ -65,17 +65,15 @@ pub fn answer(conversation: &Conversation) -> Answer {
     match verb {
         "write" => {
             let (path, body) = rest.split_once(' ').unwrap_or((rest, ""));
-            call(
-                conversation,
-                &WRITERS,
-                &[("filePath", path), ("file_path", path), ("path", path), ("content", body)],
-            )
+            let names =
+                [("filePath", path), ("file_path", path), ("path", path), ("content", body)];
+            // Codex writes by its shell.
+            let by_shell = format!("printf %s '{body}' > '{path}'");
+            call(conversation, &WRITERS, &names)
+                .or_else(|| shell(conversation, &by_shell))
+                .unwrap_or_else(plain)
         }
-        "run" => call(
-            conversation,
-            &SHELLS,
-            &[("command", rest), ("cmd", rest), ("description", "what the stub was told to run")],
-        ),
+        "run" => shell(conversation, rest).unwrap_or_else(plain),
         "trickle" => {
             let mut numbers = rest.split_whitespace().map(|word| word.parse::<u64>().unwrap_or(1));
             let count = numbers.next().unwrap_or(1);
@@ -112,14 +110,25 @@ fn big(bytes: usize) -> Vec<String> {
     pieces
 }
 
-fn call(conversation: &Conversation, names: &[&str], values: &[(&str, &str)]) -> Answer {
+fn plain() -> Answer {
+    text(PLAIN.to_owned())
+}
+
+fn shell(conversation: &Conversation, command: &str) -> Option<Answer> {
+    let description = "what the stub was told to run";
+    call(
+        conversation,
+        &SHELLS,
+        &[("command", command), ("cmd", command), ("description", description)],
+    )
+}
+
+/// A call of the first of these tools that is offered.
+fn call(conversation: &Conversation, names: &[&str], values: &[(&str, &str)]) -> Option<Answer> {
     let offered = names
         .iter()
-        .find_map(|name| conversation.tools.iter().find(|(offered, _)| offered == name));
-    match offered {
-        Some((name, schema)) => Answer::Call(name.clone(), arguments(schema, values)),
-        None => text(PLAIN.to_owned()),
-    }
+        .find_map(|name| conversation.tools.iter().find(|(offered, _)| offered == name))?;
+    Some(Answer::Call(offered.0.clone(), arguments(&offered.1, values)))
 }
 
 /// The values that the schema knows, and something of the right type for what else it requires.
@@ -129,7 +138,7 @@ fn arguments(schema: &Value, values: &[(&str, &str)]) -> Value {
     let mut arguments: Map<String, Value> = values
         .iter()
         .filter(|(name, _)| known(name))
-        .map(|(name, value)| ((*name).to_owned(), json!(value)))
+        .map(|(name, value)| ((*name).to_owned(), fitting(&schema["properties"][name], value)))
         .collect();
     for name in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
         arguments.entry(name).or_insert_with(|| {
@@ -143,6 +152,14 @@ fn arguments(schema: &Value, values: &[(&str, &str)]) -> Value {
         });
     }
     Value::Object(arguments)
+}
+
+/// A command as the words of a list, where the schema wants one.
+fn fitting(schema: &Value, value: &str) -> Value {
+    match schema["type"].as_str() {
+        Some("array") => json!(["bash", "-c", value]),
+        _ => json!(value),
+    }
 }
 
 #[cfg(test)]

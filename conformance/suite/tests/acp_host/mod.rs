@@ -11,7 +11,7 @@ use agent_client_protocol::v1::schema::{
     InitializeRequest, InitializeResponse, LoadSessionRequest, NewSessionRequest,
     PermissionOptionKind, PromptRequest, RequestPermissionOutcome, RequestPermissionRequest,
     RequestPermissionResponse, SelectedPermissionOutcome, SessionId, SessionNotification,
-    SessionUpdate, StopReason, TextContent,
+    SessionUpdate, SetSessionModeRequest, StopReason, TextContent,
 };
 use agent_client_protocol::{Agent, ByteStreams, Client, Error};
 use tokio::process::{Child, Command};
@@ -120,6 +120,13 @@ impl Host {
         Ok(in_time(self.link.send_request(request).block_task()).await?.stop_reason)
     }
 
+    /// `session/set_mode`.
+    #[allow(dead_code, reason = "not every test that has this host sets a mode")]
+    pub(crate) async fn set_mode(&self, session: &SessionId, mode: &str) -> Result<(), Error> {
+        let request = SetSessionModeRequest::new(session.clone(), mode.to_owned());
+        in_time(self.link.send_request(request).block_task()).await.map(|_| ())
+    }
+
     /// `session/cancel`.
     pub(crate) fn cancel(&self, session: &SessionId) {
         self.link
@@ -160,6 +167,7 @@ impl Host {
     }
 
     /// Ids of all sessions that an update named.
+    #[allow(dead_code, reason = "not every test that has this host asks for it")]
     pub(crate) fn named(&self) -> Vec<SessionId> {
         let updates = self.updates.lock().unwrap_or_else(PoisonError::into_inner);
         updates.iter().map(|update| update.session_id.clone()).collect()
