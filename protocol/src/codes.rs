@@ -46,6 +46,8 @@ pub mod close {
     pub const PROTOCOL: u16 = 1002;
     /// A message was larger than the limit.
     pub const TOO_BIG: u16 = 1009;
+    /// Something broke on the worker's side (its spool): attach anew.
+    pub const INTERNAL: u16 = 1011;
     /// A newer attachment took over: do not reconnect.
     pub const SUPERSEDED: u16 = 4001;
     /// The worker was stopped for being idle: re-attach with the next prompt.

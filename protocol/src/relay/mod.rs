@@ -47,6 +47,9 @@ pub const WINDOW: u64 = 1024 * 1024;
 /// How long the worker keeps an attachment whose connection is cut, in milliseconds.
 pub const KEEP_MS: u64 = 10 * 60 * 1000;
 
+/// How long a worker that is ending waits for a cut client to come and hear it, in milliseconds.
+pub const FAREWELL_MS: u64 = 2_000;
+
 /// What a peer did that the specification forbids. The attachment is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Violation {

@@ -2,7 +2,7 @@
 
 use super::flow::{Brought, Flow};
 use super::outgoing::Kept;
-use super::{KEEP_MS, Violation};
+use super::{FAREWELL_MS, KEEP_MS, Violation};
 use crate::codes::close;
 
 /// What happened, besides what [`Flow`] takes.
@@ -10,8 +10,8 @@ use crate::codes::close;
 enum State {
     /// A connection is there.
     Up,
-    /// None since then.
-    Down { since: u64 },
+    /// None; the attachment is kept until then.
+    Down { until: u64 },
     /// The attachment is over.
     Over,
 }
@@ -33,7 +33,7 @@ impl SupervisorEnd {
     pub fn new(epoch: u64, ticket: String, memory: usize, now: u64) -> Self {
         Self {
             flow: Flow::worker(epoch, ticket, memory),
-            state: State::Down { since: now },
+            state: State::Down { until: now + KEEP_MS },
             superseded: false,
         }
     }
@@ -51,7 +51,9 @@ impl SupervisorEnd {
     /// The connection is gone.
     pub fn cut(&mut self, now: u64) {
         if self.state == State::Up {
-            self.state = if self.superseded { State::Over } else { State::Down { since: now } };
+            let keep = if self.flow.is_leaving() { FAREWELL_MS } else { KEEP_MS };
+            self.state =
+                if self.superseded { State::Over } else { State::Down { until: now + keep } };
             self.flow.cut();
         }
     }
@@ -85,11 +87,21 @@ impl SupervisorEnd {
         self.flow.push(line)
     }
 
-    /// Ends the attachment: superseded at once, else after all that was pushed.
-    pub fn leave(&mut self, code: u16, reason: &str) {
+    /// Ends the attachment: superseded at once, else after all that was pushed. One that is cut has a moment to hear it.
+    pub fn leave(&mut self, code: u16, reason: &str, now: u64) {
         self.superseded |= code == close::SUPERSEDED;
         self.flow.bye(code, reason, !self.superseded);
-        if self.superseded && self.state != State::Up {
+        match &mut self.state {
+            State::Down { .. } if self.superseded => self.state = State::Over,
+            State::Down { until } => *until = (*until).min(now + FAREWELL_MS),
+            State::Up | State::Over => {}
+        }
+    }
+
+    /// Ends it at once: something of it is lost.
+    pub fn lose(&mut self, code: u16, reason: &str) {
+        self.flow.bye(code, reason, false);
+        if matches!(self.state, State::Down { .. }) {
             self.state = State::Over;
         }
     }
@@ -115,7 +127,7 @@ impl SupervisorEnd {
     #[must_use]
     pub fn deadline(&self) -> Option<u64> {
         match self.state {
-            State::Down { since } => Some(since + KEEP_MS),
+            State::Down { until } => Some(until),
             State::Up | State::Over => None,
         }
     }

@@ -13,6 +13,7 @@ use super::ready::Ready;
 use crate::exec::Door;
 use crate::http::auth;
 use crate::http::metrics::Metrics;
+use crate::relay::attachments::Attachments;
 use crate::relay::driver::{self, FromClient, Order};
 use crate::relay::generation::{Generation, Parts};
 use crate::relay::journal::Journals;
@@ -42,6 +43,8 @@ pub struct Hosted {
     pub metrics: Rc<Metrics>,
     /// Shared by all its outboxes.
     pub drained: Rc<Notify>,
+    /// What tickets open.
+    pub attachments: Attachments,
 }
 
 /// Begins to serve a session. The future is its generation, which completes with its exit code.
@@ -53,12 +56,13 @@ pub fn start(
     boot: BootId,
 ) -> Result<(Rc<Hosted>, impl Future<Output = u8> + 'static), StartError> {
     let volume = |error: std::io::Error| StartError::Volume {
-        message: format!("state/journal: {error}: check the volume's space and owner"),
+        message: format!("state/: {error}: check the volume's space and owner"),
     };
     let fixed = status(&ready, boot);
     // Held until the end: paths below go through its descriptor.
     let held = ready.state;
     let state = held.path().to_owned();
+    let attachments = Attachments::new(&state).map_err(volume)?;
     let metrics = Rc::new(Metrics::default());
     let drained = Rc::new(Notify::new());
     let wall = Rc::new(ready.wall);
@@ -89,8 +93,15 @@ pub fn start(
     });
     let (clients, from_clients) = mpsc::channel(LINES);
     let (orders, taken) = mpsc::channel(ORDERS);
-    let hosted =
-        Rc::new(Hosted { fixed, exec: Rc::clone(&exec), clients, orders, metrics, drained });
+    let hosted = Rc::new(Hosted {
+        fixed,
+        exec: Rc::clone(&exec),
+        clients,
+        orders,
+        metrics,
+        drained,
+        attachments,
+    });
     let generation = async move {
         let _held = held;
         let code = driver::run(generation, from_clients, taken).await;

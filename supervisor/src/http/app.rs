@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::answer::{Answer, refused, text};
 use super::auth::{Gate, Refusal};
 use super::metrics::add;
-use super::{session, sessions};
+use super::{attach, session, sessions};
 use crate::hosted::live::Hosted;
 use crate::hosted::registry::Registry;
 use crate::process::reaper::Reaper;
@@ -67,7 +67,7 @@ impl App {
     }
 
     /// Answers one call.
-    pub async fn call(self: &Rc<Self>, request: Request<Incoming>) -> Answer {
+    pub async fn call(self: &Rc<Self>, mut request: Request<Incoming>) -> Answer {
         if let Err(refusal) = Gate::check_origin(request.headers()) {
             return self.refuse(refusal);
         }
@@ -86,7 +86,10 @@ impl App {
                 Err(refusal) => return self.refuse(refusal),
             }
         }
-        let Some((method, audiences)) = session::wanted(path) else {
+        if let Some(answer) = attach::reattach(self, &mut request) {
+            return answer;
+        }
+        let Some((method, audiences)) = session::wanted(request.uri().path()) else {
             return text(StatusCode::NOT_FOUND, "no such endpoint");
         };
         let hosted = match self.admit(&request, audiences) {
@@ -109,6 +112,14 @@ impl App {
         let hosted = self.registry.get(&claims.session).ok_or(TokenError::Mismatch("session"))?;
         hosted.check(&claims, audiences)?;
         Ok(hosted)
+    }
+
+    /// The session that a ticket is of, and its epoch.
+    pub(super) fn ticket(&self, ticket: &str) -> Option<(Rc<Hosted>, u64)> {
+        self.registry
+            .all()
+            .into_iter()
+            .find_map(|hosted| hosted.attachments.epoch(ticket).map(|epoch| (hosted, epoch)))
     }
 
     fn refuse(&self, refusal: Refusal) -> Answer {

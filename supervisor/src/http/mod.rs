@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | `GET /healthz` | none | 200 while the process serves |
 //! | `GET /readyz` | none | 200 while prompts are taken, else 503 |
-//! | `GET /acp` | Attach | 101 and the WebSocket of [`socket`] |
+//! | `GET /acp` | Attach, or a ticket | 101 and the WebSocket of [`socket`] or [`resumable`] |
 //! | `GET /v1/exec` | Exec | 101 and a command of [`crate::exec`] |
 //! | `GET /v1/status` | Attach or Control | `WorkerStatus` |
 //! | `GET /metrics` | Control | Prometheus text |
@@ -16,8 +16,10 @@
 
 mod answer;
 pub mod app;
+mod attach;
 pub mod auth;
 pub mod metrics;
+mod resumable;
 mod session;
 mod sessions;
 pub mod socket;

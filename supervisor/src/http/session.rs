@@ -2,7 +2,6 @@
 
 use std::rc::Rc;
 
-use casemate_protocol::acp::server::Conn;
 use casemate_protocol::codes::close;
 use casemate_protocol::end::EndReason;
 use casemate_protocol::token::Audience;
@@ -14,11 +13,10 @@ use hyper::{Method, Request, StatusCode};
 use super::answer::{self, Answer, empty, json, patch, prometheus, text};
 use super::app::App;
 use super::metrics::add;
-use super::{socket, upgrade};
+use super::{attach, upgrade};
 use crate::exec;
 use crate::hosted::live::Hosted;
 use crate::relay::driver::Order;
-use crate::relay::outbox::Outbox;
 
 /// Bodies are one small object.
 const BODY: usize = 4096;
@@ -47,7 +45,7 @@ pub(super) async fn call(
     request: Request<Incoming>,
 ) -> Option<Answer> {
     match request.uri().path() {
-        "/acp" => Some(attach(app, hosted, request)),
+        "/acp" => Some(attach::attach(app, hosted, request)),
         "/v1/exec" => exec(hosted, request).await,
         "/v1/status" => hosted.status().await.map(|status| json(&status)),
         "/v1/patch" => hosted.ask(Order::Patch).await.map(patch),
@@ -75,29 +73,6 @@ async fn stop(hosted: &Hosted, request: Request<Incoming>) -> Option<Answer> {
     Some(empty(StatusCode::ACCEPTED))
 }
 
-fn attach(app: &Rc<App>, hosted: &Rc<Hosted>, mut request: Request<Incoming>) -> Answer {
-    let accept = match upgrade::accept(request.headers()) {
-        Ok(accept) => accept,
-        Err(error) => return no_upgrade(error),
-    };
-    let number = app.next_connection();
-    let hosted = Rc::clone(hosted);
-    tokio::task::spawn_local(async move {
-        match hyper::upgrade::on(&mut request).await {
-            Ok(stream) => {
-                let outbox = Outbox::new(Rc::clone(&hosted.drained));
-                socket::serve(stream, Conn(number), outbox, hosted.clients.clone()).await;
-            }
-            Err(error) => tracing::debug!(%error, "no upgrade"),
-        }
-    });
-    let mut answer = switching(&accept);
-    if let Ok(value) = HeaderValue::from_str(&format!("{}-{number}", app.boot)) {
-        answer.headers_mut().insert(ACP_CONNECTION_ID, value);
-    }
-    answer
-}
-
 /// A command beside the agent. Held before the look: a quiesce either came first and is seen, or finds it running.
 async fn exec(hosted: &Hosted, mut request: Request<Incoming>) -> Option<Answer> {
     let accept = match upgrade::accept(request.headers()) {
@@ -122,7 +97,7 @@ async fn exec(hosted: &Hosted, mut request: Request<Incoming>) -> Option<Answer>
 }
 
 /// The answer to a handshake, with the value of [`upgrade::accept`].
-fn switching(accept: &str) -> Answer {
+pub(super) fn switching(accept: &str) -> Answer {
     let mut answer = empty(StatusCode::SWITCHING_PROTOCOLS);
     let headers = answer.headers_mut();
     headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
@@ -133,7 +108,7 @@ fn switching(accept: &str) -> Answer {
     answer
 }
 
-fn no_upgrade(error: upgrade::NoUpgrade) -> Answer {
+pub(super) fn no_upgrade(error: upgrade::NoUpgrade) -> Answer {
     if error == upgrade::NoUpgrade::Key {
         return text(StatusCode::BAD_REQUEST, &error.to_string());
     }
@@ -142,9 +117,6 @@ fn no_upgrade(error: upgrade::NoUpgrade) -> Answer {
     answer.headers_mut().insert("sec-websocket-version", HeaderValue::from_static("13"));
     answer
 }
-
-const ACP_CONNECTION_ID: hyper::header::HeaderName =
-    hyper::header::HeaderName::from_static("acp-connection-id");
 
 /// What clients are told when the worker is stopped.
 pub(super) fn close_for(reason: EndReason) -> (u16, &'static str) {

@@ -27,10 +27,10 @@ use tokio_tungstenite::tungstenite::{Bytes, Error, Message, Utf8Bytes};
 use crate::relay::driver::FromClient;
 use crate::relay::outbox::{Item, Outbox};
 
-const PING_EVERY: Duration = Duration::from_secs(20);
-const SILENT: Duration = Duration::from_secs(60);
+pub(super) const PING_EVERY: Duration = Duration::from_secs(20);
+pub(super) const SILENT: Duration = Duration::from_secs(60);
 /// How long a peer has to answer a close.
-const CLOSING: Duration = Duration::from_secs(2);
+pub(super) const CLOSING: Duration = Duration::from_secs(2);
 /// RFC 6455 section 5.5: a control frame carries 125 bytes at most, two of them the close code.
 const LONGEST_REASON: usize = 123;
 
@@ -131,12 +131,16 @@ async fn read(
 /// cannot occur within its strings (RFC 8259 section 7), so a blank says the same.
 fn one_line(text: Utf8Bytes) -> Vec<u8> {
     let mut line = Vec::from(Bytes::from(text));
-    for byte in &mut line {
+    flat(&mut line);
+    line
+}
+
+pub(super) fn flat(line: &mut [u8]) {
+    for byte in line {
         if matches!(byte, b'\n' | b'\r') {
             *byte = b' ';
         }
     }
-    line
 }
 
 async fn write(

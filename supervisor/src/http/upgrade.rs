@@ -1,9 +1,12 @@
 //! The WebSocket handshake (RFC 6455 section 4.2). Pure: a request's headers in, the accepting value or a refusal out.
 //!
-//! No extension and no subprotocol is ever agreed to: official ACP clients fail on one they did not ask for.
+//! No extension is ever agreed to, and no subprotocol but one that was offered: official ACP clients fail on what they did
+//! not ask for.
 
+use casemate_protocol::relay::SUBPROTOCOL;
 use hyper::header::{
-    CONNECTION, HeaderMap, HeaderName, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE,
+    CONNECTION, HeaderMap, HeaderName, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
+    SEC_WEBSOCKET_VERSION, UPGRADE,
 };
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
@@ -38,6 +41,11 @@ pub fn accept(headers: &HeaderMap) -> Result<String, NoUpgrade> {
         return Err(NoUpgrade::Key);
     }
     Ok(derive_accept_key(key))
+}
+
+/// Whether a client offers the resumable door.
+pub fn is_resumable(headers: &HeaderMap) -> bool {
+    has_word(headers, &SEC_WEBSOCKET_PROTOCOL, SUBPROTOCOL)
 }
 
 fn has_word(headers: &HeaderMap, name: &HeaderName, word: &str) -> bool {

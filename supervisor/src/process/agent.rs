@@ -23,6 +23,7 @@ use super::confined::RunError;
 use super::lines::Lines;
 use super::reaper::Session;
 use super::stderr::StderrLog;
+use crate::relay::receipts::Receipts;
 
 /// How to start it, ready to be started any number of times.
 #[derive(Debug, Clone)]
@@ -57,10 +58,18 @@ pub struct Agent {
 /// How long the last of stderr may take after the agent's end.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
+/// What goes to the agent, in order.
+#[derive(Debug)]
+enum Word {
+    Line(Vec<u8>),
+    /// All before it is written: whose lines up to which that settles.
+    Mark(Rc<Receipts>, u64),
+}
+
 /// Lines on their way to the agent.
 #[derive(Debug)]
 pub struct Stdin {
-    lines: mpsc::UnboundedSender<Vec<u8>>,
+    words: mpsc::UnboundedSender<Word>,
     pending: Rc<Cell<usize>>,
     /// Notified whenever a line has been written.
     pub drained: Rc<Notify>,
@@ -140,31 +149,49 @@ fn keep_stderr(path: &Path, mut pipe: pipe::Receiver) -> (Rc<RefCell<StderrLog>>
 
 impl Stdin {
     fn over(mut pipe: pipe::Sender) -> Self {
-        let (lines, mut queue) = mpsc::unbounded_channel::<Vec<u8>>();
+        let (words, mut queue) = mpsc::unbounded_channel();
         let pending = Rc::new(Cell::new(0));
         let drained = Rc::new(Notify::new());
         let (counted, tell) = (Rc::clone(&pending), Rc::clone(&drained));
         tokio::task::spawn_local(async move {
-            while let Some(mut line) = queue.recv().await {
+            // What could not be written whole is not acknowledged, and neither is what follows.
+            let mut whole = true;
+            while let Some(word) = queue.recv().await {
+                let mut line = match word {
+                    Word::Line(line) => line,
+                    Word::Mark(receipts, to) => {
+                        if whole {
+                            receipts.settle(to);
+                        }
+                        continue;
+                    }
+                };
                 let length = line.len();
                 line.push(b'\n');
                 // A broken pipe is not the end: what the agent still says comes through stdout, and its death is seen
                 // by the reaper. Later lines are dropped in the same way.
                 if let Err(error) = pipe.write_all(&line).await {
+                    whole = false;
                     tracing::warn!(%error, "a line did not reach the agent's stdin");
                 }
                 counted.set(counted.get() - length);
                 tell.notify_one();
             }
         });
-        Self { lines, pending, drained }
+        Self { words, pending, drained }
     }
 
     /// Queues one line.
     pub fn send(&self, line: Vec<u8>) {
         self.pending.set(self.pending.get() + line.len());
         // The writer task ends only with this sender.
-        let _ = self.lines.send(line);
+        let _ = self.words.send(Word::Line(line));
+    }
+
+    /// Settles lines of a client once all that was queued is written.
+    pub fn mark(&self, receipts: Rc<Receipts>, to: u64) {
+        // As above.
+        let _ = self.words.send(Word::Mark(receipts, to));
     }
 
     /// Bytes that the agent has not read yet.

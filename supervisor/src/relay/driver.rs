@@ -105,7 +105,10 @@ pub async fn run(
                 generation.agent_closed_stdout().await;
             }
             Woken::AgentExit(exit) => generation.agent_exited(exit).await,
-            Woken::Stalled => generation.cut_slow_clients(),
+            Woken::Stalled => {
+                generation.cut_slow_clients();
+                slow = None;
+            }
             Woken::Tick => generation.handle(Event::Tick),
             Woken::Look => {
                 generation.look_later();

@@ -1,8 +1,12 @@
 //! The relay: one task that owns the ACP role, the agent and what both leave on the disk.
 
+pub mod attachment;
+pub mod attachments;
 pub mod driver;
 pub mod generation;
 pub mod journal;
 pub mod outbox;
+pub mod receipts;
 pub mod saved;
+pub mod spool;
 pub mod view;

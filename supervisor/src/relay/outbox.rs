@@ -10,6 +10,8 @@ use std::rc::Rc;
 
 use tokio::sync::Notify;
 
+use super::receipts::Receipts;
+
 /// More than this waiting, and the agent is read no further until the client has taken some.
 const FULL: usize = 16 * 1024 * 1024;
 
@@ -43,6 +45,8 @@ pub struct Outbox {
     cut: Notify,
     /// Shared by all clients of a worker: something has been taken.
     drained: Rc<Notify>,
+    /// Of a client that numbers its lines and may be away for a while.
+    receipts: Option<Rc<Receipts>>,
 }
 
 // === impl Outbox ===
@@ -60,7 +64,27 @@ impl Outbox {
             filled: Notify::new(),
             cut: Notify::new(),
             drained,
+            receipts: None,
         })
+    }
+
+    /// An empty queue of a client that is told what became of its lines, and waited for.
+    #[must_use]
+    pub fn resumable(drained: Rc<Notify>, receipts: Rc<Receipts>) -> Rc<Self> {
+        let outbox = Rc::into_inner(Self::new(drained)).expect("it is new");
+        Rc::new(Self { receipts: Some(receipts), ..outbox })
+    }
+
+    /// What the client is told of its lines, where it is.
+    #[must_use]
+    pub fn receipts(&self) -> Option<&Rc<Receipts>> {
+        self.receipts.as_ref()
+    }
+
+    /// A client that takes nothing is waited for: its lines are kept on disk.
+    #[must_use]
+    pub fn is_patient(&self) -> bool {
+        self.receipts.is_some()
     }
 
     /// Queues an item; what follows a close is dropped.

@@ -14,6 +14,7 @@ mod git;
 mod harness;
 mod many;
 mod ports;
+mod resumable;
 mod sharing;
 mod siblings;
 mod slow;

@@ -20,6 +20,8 @@ pub(super) struct Client {
     pub(super) ready: bool,
     /// The conversations whose updates it gets.
     pub(super) attached: BTreeSet<String>,
+    /// Lines that it has sent.
+    pub(super) arrived: u64,
 }
 
 /// Methods that are requests; as notifications they would slip past what is done about them.
@@ -52,6 +54,7 @@ impl Server {
             answered: false,
             ready: false,
             attached: BTreeSet::new(),
+            arrived: 0,
         });
     }
 
@@ -80,6 +83,7 @@ impl Server {
         let Some(client) = self.client.as_mut().filter(|client| client.conn == conn) else {
             return;
         };
+        client.arrived += 1;
         let greeted = client.greeted;
         let parsed = Frame::parse(line);
         let begins =

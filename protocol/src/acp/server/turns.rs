@@ -41,6 +41,8 @@ pub(super) struct Waiting {
     pub(super) conn: Conn,
     pub(super) id: String,
     pub(super) session: String,
+    /// Which of its client's lines it is, counted from 1.
+    arrival: u64,
     /// The client's line as it came.
     line: Vec<u8>,
     /// The tool call id of the visible notice; none where it only waits for a cancelled turn's rest.
@@ -133,9 +135,17 @@ impl Server {
             conn,
             id: id.to_owned(),
             session: session.into_owned(),
+            arrival: self.client.as_ref().map_or(0, |client| client.arrived),
             line: frame.text().as_bytes().to_vec(),
             notice,
         });
+    }
+
+    /// Which line of this client waits for a turn, the oldest; counted from 1.
+    #[must_use]
+    pub fn oldest_waiting(&self, conn: Conn) -> Option<u64> {
+        let own = |waiting: &&Waiting| waiting.conn == conn;
+        self.turns.waiting.iter().filter(own).map(|waiting| waiting.arrival).min()
     }
 
     fn start_turn(&mut self, conn: Conn, frame: &Frame<'_>, session: &str, out: &mut Vec<Action>) {

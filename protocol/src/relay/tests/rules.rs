@@ -125,7 +125,7 @@ fn an_end_comes_after_the_data_also_over_a_later_connection() {
     end.frame().expect("a greeting");
     end.take(&hello(0)).unwrap();
     assert_eq!(end.push(b"last words".to_vec()), Kept::Here);
-    end.leave(close::AGENT_GONE, "gone");
+    end.leave(close::AGENT_GONE, "gone", 0);
     end.frame().expect("the message");
     end.cut(0);
     assert!(end.opened());

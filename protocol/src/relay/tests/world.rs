@@ -253,7 +253,7 @@ impl World {
                     return false;
                 }
                 self.superseded = true;
-                self.worker.leave(close::SUPERSEDED, "newer");
+                self.worker.leave(close::SUPERSEDED, "newer", 0);
             }
         }
         true

@@ -184,7 +184,10 @@ impl Generation {
     /// A client sent a line. One that was closed already has nothing to say.
     pub fn client_line(&mut self, conn: Conn, line: &[u8]) {
         add(&self.parts.metrics.client_lines, 1);
-        if self.clients.contains_key(&conn) {
+        if let Some(outbox) = self.clients.get(&conn) {
+            if let Some(receipts) = outbox.receipts() {
+                receipts.take();
+            }
             self.handle(Event::FromClient(conn, line));
         }
     }
@@ -221,6 +224,19 @@ impl Generation {
         self.server.handle(event, now, &mut actions);
         for action in actions {
             self.act(action);
+        }
+        self.settle();
+    }
+
+    /// Lines of clients are dealt with when what they led to is written; a prompt that waits for a turn is not.
+    fn settle(&self) {
+        for (conn, outbox) in &self.clients {
+            let Some(receipts) = outbox.receipts() else { continue };
+            let Some(to) = receipts.mark(self.server.oldest_waiting(*conn)) else { continue };
+            match &self.agent {
+                Some(agent) => agent.stdin.mark(Rc::clone(receipts), to),
+                None => receipts.settle(to),
+            }
         }
     }
 
@@ -344,12 +360,12 @@ impl Generation {
         }
     }
 
-    /// Closes clients that are behind.
+    /// Closes clients that are behind, but those that are waited for.
     pub fn cut_slow_clients(&mut self) {
         let slow: Vec<Conn> = self
             .clients
             .iter()
-            .filter(|(_, outbox)| outbox.is_full())
+            .filter(|(_, outbox)| outbox.is_full() && !outbox.is_patient())
             .map(|(conn, _)| *conn)
             .collect();
         for conn in slow {

@@ -1,0 +1,178 @@
+//! The resumable door's connections: frames between an attachment and one WebSocket after the other.
+//!
+//! Owns the streams. As at the plain door reading and writing do not wait for each other, and a peer that was silent for
+//! 60 s is gone; but here that is a cut, and the attachment waits for the next connection.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use casemate_protocol::acp::server::Conn;
+use casemate_protocol::codes::close;
+use casemate_protocol::relay::PIECE;
+use casemate_protocol::relay::frame::Frame;
+use futures_util::stream::{SplitSink, SplitStream};
+use futures_util::{SinkExt as _, StreamExt as _};
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::TokioIo;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
+use tokio_tungstenite::tungstenite::{Bytes, Error, Message};
+
+use super::socket::{CLOSING, PING_EVERY, SILENT, flat};
+use crate::hosted::live::Hosted;
+use crate::relay::attachment::Attachment;
+use crate::relay::driver::FromClient;
+use crate::relay::outbox::Outbox;
+
+/// What a frame has besides a piece's content is less than this.
+const FRAME: usize = PIECE + 1024;
+
+type Socket = WebSocketStream<TokioIo<Upgraded>>;
+
+/// Serves a new attachment to its end, whatever its connections do.
+pub(super) async fn serve(stream: Upgraded, epoch: u64, hosted: Rc<Hosted>) {
+    let attachment = hosted.attachments.begin(epoch);
+    attachment.arrive(stream);
+    let conn = Conn(epoch);
+    let outbox = Outbox::resumable(Rc::clone(&hosted.drained), attachment.receipts());
+    let relay = &hosted.clients;
+    if relay.send(FromClient::Connected(conn, Rc::clone(&outbox))).await.is_ok() {
+        tokio::select! {
+            () = async { attachment.fill(&outbox).await; std::future::pending().await } => {}
+            () = connections(&attachment, conn, relay) => {}
+        }
+        // The relay may be over already.
+        let _ = relay.send(FromClient::Gone(conn)).await;
+    }
+    hosted.attachments.end(epoch);
+    outbox.finish();
+}
+
+/// One connection after the other.
+async fn connections(attachment: &Attachment, conn: Conn, relay: &mpsc::Sender<FromClient>) {
+    while let Some(stream) = attachment.connection().await {
+        let config = WebSocketConfig::default()
+            .read_buffer_size(16 * 1024)
+            .write_buffer_size(32 * 1024)
+            .max_message_size(Some(FRAME))
+            .max_frame_size(Some(FRAME));
+        let io = TokioIo::new(stream);
+        let socket = WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await;
+        let (mut sink, mut stream) = socket.split();
+        let heard = Cell::new(Some(Instant::now()));
+        let ended = tokio::select! {
+            ended = read(&mut stream, attachment, conn, relay, &heard) => ended,
+            ended = write(&mut sink, attachment, &heard) => ended,
+            // Of the same client, who has given this one up.
+            () = attachment.arrived() => Ended::Cut,
+        };
+        match ended {
+            Ended::Cut => attachment.cut(),
+            Ended::Over => {
+                let _ = timeout(CLOSING, farewell(&mut sink, attachment)).await;
+                attachment.drop_now();
+            }
+        }
+    }
+}
+
+/// Why a connection ended.
+enum Ended {
+    /// It broke, or there is a newer one.
+    Cut,
+    /// So did the attachment.
+    Over,
+}
+
+async fn read(
+    stream: &mut SplitStream<Socket>,
+    attachment: &Attachment,
+    conn: Conn,
+    relay: &mpsc::Sender<FromClient>,
+    heard: &Cell<Option<Instant>>,
+) -> Ended {
+    loop {
+        heard.set(Some(Instant::now()));
+        let message = stream.next().await;
+        // While the relay takes no more, nothing can be heard: that is not the peer's silence.
+        heard.set(None);
+        let frame = match message {
+            Some(Ok(Message::Binary(frame))) => frame,
+            Some(Ok(Message::Text(_))) => {
+                attachment.breach("a frame is a binary message");
+                return Ended::Over;
+            }
+            Some(Err(Error::Capacity(_))) => {
+                attachment.breach("a piece is longer than 1 MiB");
+                return Ended::Over;
+            }
+            Some(Ok(Message::Close(_)) | Err(_)) | None => return Ended::Cut,
+            // Pongs have served their purpose; pings are answered below us.
+            Some(Ok(_)) => continue,
+        };
+        match attachment.take(&frame) {
+            Ok(Some(mut line)) => {
+                flat(&mut line);
+                if relay.send(FromClient::Line(conn, line)).await.is_err() {
+                    return Ended::Over;
+                }
+            }
+            Ok(None) if attachment.is_over() => return Ended::Over,
+            Ok(None) => {}
+            Err(words) => {
+                tracing::warn!(words, "a client broke the relay's protocol");
+                return Ended::Over;
+            }
+        }
+    }
+}
+
+async fn write(
+    sink: &mut SplitSink<Socket, Message>,
+    attachment: &Attachment,
+    heard: &Cell<Option<Instant>>,
+) -> Ended {
+    let mut pings = interval_at(Instant::now() + PING_EVERY, PING_EVERY);
+    pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        while let Some(frame) = attachment.frame() {
+            if sink.feed(Message::binary(frame)).await.is_err() {
+                return Ended::Cut;
+            }
+        }
+        if sink.flush().await.is_err() {
+            return Ended::Cut;
+        }
+        if attachment.is_over() {
+            return Ended::Over;
+        }
+        tokio::select! {
+            () = attachment.work() => {}
+            _ = pings.tick() => {
+                if heard.get().is_some_and(|since| since.elapsed() > SILENT) {
+                    tracing::info!("a client was silent for 60 s: its connection is given up");
+                    return Ended::Cut;
+                }
+                if sink.send(Message::Ping(Bytes::new())).await.is_err() {
+                    return Ended::Cut;
+                }
+            }
+        }
+    }
+}
+
+/// The last frames, the answer to the client's `Bye` among them.
+async fn farewell(sink: &mut SplitSink<Socket, Message>, attachment: &Attachment) {
+    while let Some(frame) = attachment.frame() {
+        if sink.feed(Message::binary(frame)).await.is_err() {
+            return;
+        }
+    }
+    if attachment.is_over() {
+        let bye = Frame::Bye { code: close::NORMAL, reason: "".into() };
+        let _ = sink.feed(Message::binary(bye.to_bytes())).await;
+    }
+    let _ = sink.send(Message::Close(None)).await;
+}

@@ -1,0 +1,265 @@
+//! One resumable attachment: what is kept for the client, in memory and on disk, whether it is connected or not.
+//!
+//! Owns [`SupervisorEnd`], its spool and the connection that has come last. [`Attachment::fill`] moves what the relay has
+//! for the client here, so that the relay's own queue stays short while the client is away; `http::resumable` brings
+//! it to the client. Neither waits for the other but by the notifications here.
+
+use std::cell::{Cell, RefCell};
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::rc::Rc;
+use std::time::Duration;
+
+use casemate_protocol::codes::close;
+use casemate_protocol::relay::outgoing::Kept;
+use casemate_protocol::relay::supervisor::SupervisorEnd;
+use hyper::upgrade::Upgraded;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::outbox::{Item, Outbox};
+use super::receipts::Receipts;
+use super::spool::Spool;
+
+/// More bytes than this are kept on disk.
+const MEMORY: usize = 1024 * 1024;
+/// More bytes than this on disk, and the agent is read no further.
+const FULL: u64 = 1024 * 1024 * 1024;
+/// How long to wait until a full disk is tried again.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// See the module.
+#[derive(Debug)]
+pub struct Attachment {
+    epoch: u64,
+    ticket: String,
+    end: RefCell<SupervisorEnd>,
+    spool: RefCell<Spool>,
+    arrival: RefCell<Option<Upgraded>>,
+    /// A connection has come.
+    arrived: Notify,
+    /// There may be something to send, or the end.
+    work: Rc<Notify>,
+    /// Something that was kept is not any more.
+    room: Notify,
+    receipts: Rc<Receipts>,
+    started: Instant,
+    /// The disk was said to be full.
+    said: Cell<bool>,
+}
+
+// === impl Attachment ===
+
+impl Attachment {
+    /// A new one, without a connection.
+    #[must_use]
+    pub fn new(epoch: u64, ticket: String, spool: Spool) -> Self {
+        let work = Rc::new(Notify::new());
+        Self {
+            epoch,
+            end: RefCell::new(SupervisorEnd::new(epoch, ticket.clone(), MEMORY, 0)),
+            ticket,
+            spool: RefCell::new(spool),
+            arrival: RefCell::default(),
+            arrived: Notify::new(),
+            receipts: Rc::new(Receipts::new(Rc::clone(&work))),
+            work,
+            room: Notify::new(),
+            started: Instant::now(),
+            said: Cell::new(false),
+        }
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// What reconnects.
+    #[must_use]
+    pub fn ticket(&self) -> String {
+        self.ticket.clone()
+    }
+
+    /// What the client is told of its lines.
+    #[must_use]
+    pub fn receipts(&self) -> Rc<Receipts> {
+        Rc::clone(&self.receipts)
+    }
+
+    /// Nobody can come back to it.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.end.borrow().is_over()
+    }
+
+    /// A connection with its ticket has come; the newest counts.
+    pub fn arrive(&self, stream: Upgraded) {
+        self.arrival.replace(Some(stream));
+        self.arrived.notify_one();
+    }
+
+    /// Completes once there is a newer connection.
+    pub async fn arrived(&self) {
+        while self.arrival.borrow().is_none() {
+            self.arrived.notified().await;
+        }
+    }
+
+    /// The connection that has come, once it has; `None` where the attachment is over before.
+    pub async fn connection(&self) -> Option<Upgraded> {
+        loop {
+            if self.is_over() {
+                return None;
+            }
+            if let Some(stream) = self.arrival.take() {
+                self.end.borrow_mut().opened();
+                return Some(stream);
+            }
+            let deadline = self.end.borrow().deadline();
+            tokio::select! {
+                () = self.arrived.notified() => {}
+                () = self.work.notified() => {}
+                () = at(deadline.map(|at| self.started + Duration::from_millis(at))) => {
+                    self.end.borrow_mut().tick(self.now());
+                }
+            }
+        }
+    }
+
+    /// The connection is gone.
+    pub fn cut(&self) {
+        self.end.borrow_mut().cut(self.now());
+    }
+
+    /// It ends without a word.
+    pub fn drop_now(&self) {
+        self.end.borrow_mut().drop_now();
+    }
+
+    /// The client broke the protocol.
+    pub fn breach(&self, words: &str) {
+        self.end.borrow_mut().leave(close::PROTOCOL, words, self.now());
+    }
+
+    /// Takes a frame of the client; a whole message.
+    ///
+    /// # Errors
+    /// The breach, in words; the client is told by the next frame.
+    pub fn take(&self, frame: &[u8]) -> Result<Option<Vec<u8>>, String> {
+        let taken = self.end.borrow_mut().take(frame);
+        self.work.notify_one();
+        self.room.notify_one();
+        match taken {
+            Ok(message) => Ok(message.map(|(_, line)| line)),
+            Err(violation) => Err(violation.to_string()),
+        }
+    }
+
+    /// The next frame for the client; `None` while there is none.
+    pub fn frame(&self) -> Option<Vec<u8>> {
+        let (taken, settled) = self.receipts.counts();
+        let mut end = self.end.borrow_mut();
+        end.flow_mut().taken(taken);
+        end.flow_mut().settled(settled);
+        let frame = end.frame();
+        if end.flow().wants_spooled() {
+            let mut spool = self.spool.borrow_mut();
+            while end.flow().wants_spooled() {
+                match spool.pop() {
+                    Ok(Some(line)) => end.flow_mut().unspooled(line),
+                    // It waits for room on the disk, see `keep`.
+                    Ok(None) => break,
+                    Err(error) => {
+                        tracing::error!(%error, "what was kept for a client cannot be read");
+                        end.lose(close::INTERNAL, "what was kept for you is lost: attach anew");
+                        break;
+                    }
+                }
+            }
+            self.room.notify_one();
+        }
+        frame.or_else(|| end.frame())
+    }
+
+    /// There may be something to send.
+    pub async fn work(&self) {
+        self.work.notified().await;
+    }
+
+    /// Takes what the relay has for the client, until its end.
+    pub async fn fill(&self, outbox: &Outbox) {
+        loop {
+            match outbox.next().await {
+                Item::Line(line) => {
+                    let length = line.len();
+                    self.keep(line).await;
+                    outbox.sent(length);
+                }
+                Item::Journal { file, length } => {
+                    let mut journal = BufReader::new(file.take(length));
+                    loop {
+                        // It lies on the disk already: no more of it than the client takes.
+                        while self.end.borrow().flow().bytes_kept() > MEMORY / 2 {
+                            self.room.notified().await;
+                        }
+                        let mut line = Vec::new();
+                        match journal.read_until(b'\n', &mut line) {
+                            Ok(0) => break,
+                            Ok(_) => {}
+                            Err(error) => {
+                                tracing::error!(%error, "a journal cannot be read");
+                                let words = "the conversation's past cannot be read: attach anew";
+                                self.end.borrow_mut().lose(close::INTERNAL, words);
+                                return self.work.notify_one();
+                            }
+                        }
+                        line.pop_if(|byte| *byte == b'\n');
+                        let length = line.len();
+                        self.keep(line).await;
+                        outbox.progress(length);
+                    }
+                }
+                Item::Close(code, reason) => {
+                    self.end.borrow_mut().leave(code, &reason, self.now());
+                    return self.work.notify_one();
+                }
+            }
+        }
+    }
+
+    /// Keeps a message. A full disk or spool keeps the relay waiting instead of losing anything.
+    async fn keep(&self, line: Vec<u8>) {
+        while self.spool.borrow().bytes() > FULL {
+            self.room.notified().await;
+        }
+        let kept = self.end.borrow_mut().push(line);
+        if let Kept::Spool(line) = kept {
+            loop {
+                let appended = self.spool.borrow_mut().append(&line);
+                match appended {
+                    Ok(()) => break,
+                    Err(error) => {
+                        if !self.said.replace(true) {
+                            tracing::error!(%error, "no room to keep what a client has not taken: its agent waits");
+                        }
+                        sleep(AGAIN).await;
+                    }
+                }
+            }
+            self.said.set(false);
+        }
+        self.work.notify_one();
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+async fn at(when: Option<Instant>) {
+    match when {
+        Some(when) => sleep_until(when).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,179 @@
+//! What is kept for a client and does not fit in memory: files of whole messages, first in, first out.
+//!
+//! Owns its directory below `state/`; the directory goes with it. A file is removed as soon as it is read to its end.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+/// A file that is longer than this is followed by another.
+const LONG: u64 = 16 * 1024 * 1024;
+/// Before each message: its length, 4 bytes, big-endian.
+const HEAD: u64 = 4;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Spool {
+    directory: PathBuf,
+    /// The first and the last file; the same where there is one.
+    first: u64,
+    last: u64,
+    reader: Option<File>,
+    read: u64,
+    writer: Option<File>,
+    written: u64,
+    bytes: u64,
+}
+
+// === impl Spool ===
+
+impl Spool {
+    /// An empty one at this place, which is made when it is needed.
+    #[must_use]
+    pub fn new(directory: PathBuf) -> Self {
+        Self {
+            directory,
+            first: 0,
+            last: 0,
+            reader: None,
+            read: 0,
+            writer: None,
+            written: 0,
+            bytes: 0,
+        }
+    }
+
+    /// Removes what a worker left that was killed.
+    ///
+    /// # Errors
+    /// Removing it.
+    pub fn clear(directory: &Path) -> io::Result<()> {
+        match fs::remove_dir_all(directory) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Appends a message.
+    ///
+    /// # Errors
+    /// Opening and writing; it is then as before.
+    pub fn append(&mut self, message: &[u8]) -> io::Result<()> {
+        let length = u32::try_from(message.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+        if self.written >= LONG {
+            self.writer = None;
+        }
+        let writer = match &self.writer {
+            Some(writer) => writer,
+            None => {
+                DirBuilder::new().recursive(true).mode(0o700).create(&self.directory)?;
+                let number = if self.written == 0 { self.last } else { self.last + 1 };
+                let file = OpenOptions::new()
+                    .write(true)
+                    .create_new(true)
+                    .mode(0o600)
+                    .open(self.path(number))?;
+                (self.last, self.written) = (number, 0);
+                self.writer.insert(file)
+            }
+        };
+        let mut record = Vec::with_capacity(message.len() + 4);
+        record.extend(length.to_be_bytes());
+        record.extend_from_slice(message);
+        // At a place: what a failure leaves behind is written over.
+        writer.write_all_at(&record, self.written)?;
+        self.written += record.len() as u64;
+        self.bytes += record.len() as u64;
+        Ok(())
+    }
+
+    /// Takes the oldest message out; `None` where there is none.
+    ///
+    /// # Errors
+    /// Opening and reading.
+    pub fn pop(&mut self) -> io::Result<Option<Vec<u8>>> {
+        if self.bytes == 0 {
+            return Ok(None);
+        }
+        let reader = match &self.reader {
+            Some(reader) => reader,
+            None => {
+                self.read = 0;
+                self.reader.insert(File::open(self.path(self.first))?)
+            }
+        };
+        let mut head = [0; 4];
+        reader.read_exact_at(&mut head, self.read)?;
+        let length = u32::from_be_bytes(head);
+        let mut message = vec![0; length as usize];
+        reader.read_exact_at(&mut message, self.read + HEAD)?;
+        self.read += HEAD + u64::from(length);
+        self.bytes -= HEAD + u64::from(length);
+        let finished = if self.first == self.last {
+            self.bytes == 0
+        } else {
+            self.read == reader.metadata()?.len()
+        };
+        if finished {
+            fs::remove_file(self.path(self.first))?;
+            self.reader = None;
+            self.first += 1;
+            if self.bytes == 0 {
+                (self.writer, self.written, self.last) = (None, 0, self.first);
+            }
+        }
+        Ok(Some(message))
+    }
+
+    /// How much lies in it.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn path(&self, number: u64) -> PathBuf {
+        self.directory.join(number.to_string())
+    }
+}
+
+impl Drop for Spool {
+    fn drop(&mut self) {
+        if let Err(error) = Self::clear(&self.directory) {
+            tracing::warn!(%error, "a spool could not be removed");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_come_back_in_order_and_files_go_as_they_are_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = dir.path().join("spool/1");
+        let mut spool = Spool::new(place.clone());
+        let message = |number: usize| vec![u8::try_from(number).unwrap(); 3 << 20];
+        let files = || fs::read_dir(&place).map_or(0, Iterator::count);
+        for number in 0..12 {
+            spool.append(&message(number)).unwrap();
+        }
+        assert_eq!(files(), 2);
+        for number in 0..7 {
+            assert_eq!(spool.pop().unwrap(), Some(message(number)));
+        }
+        assert_eq!(files(), 1);
+        spool.append(b"").unwrap();
+        for number in 7..12 {
+            assert_eq!(spool.pop().unwrap(), Some(message(number)));
+        }
+        assert_eq!(spool.pop().unwrap(), Some(Vec::new()));
+        assert_eq!((spool.pop().unwrap(), spool.bytes(), files()), (None, 0, 0));
+        spool.append(b"again").unwrap();
+        assert_eq!(spool.pop().unwrap(), Some(b"again".to_vec()));
+        spool.append(b"left").unwrap();
+        drop(spool);
+        assert!(!place.exists());
+    }
+}
