@@ -23,6 +23,8 @@ pub enum Verb {
     Spare,
     /// Refused with EPERM and without a line in the log.
     Quiet,
+    /// Refused with ENOSYS, as if the kernel did not have it.
+    Lacks,
     /// The process ends.
     Kill,
 }
@@ -124,6 +126,7 @@ fn rule(text: &str, line: usize) -> Option<Rule> {
         "allow" => Verb::Allow,
         "spare" => Verb::Spare,
         "quiet" => Verb::Quiet,
+        "lacks" => Verb::Lacks,
         "kill" => Verb::Kill,
         _ => return None,
     };

@@ -95,6 +95,7 @@ fn compile(target: TargetArch, rules: &[Rule]) -> Result<Program, WallError> {
         let action = match rule.verb {
             Verb::Allow | Verb::Spare => Action::Allow,
             Verb::Quiet => Action::Errno(Errno::Eperm),
+            Verb::Lacks => Action::Errno(Errno::Enosys),
             Verb::Kill => Action::KillProcess,
         };
         if rule.when.is_empty() {
@@ -135,6 +136,9 @@ mod tests {
                             Some(Verb::Allow | Verb::Spare) => libc::SECCOMP_RET_ALLOW,
                             Some(Verb::Quiet) => {
                                 libc::SECCOMP_RET_ERRNO | u32::from(Errno::Eperm.number())
+                            }
+                            Some(Verb::Lacks) => {
+                                libc::SECCOMP_RET_ERRNO | u32::from(Errno::Enosys.number())
                             }
                             Some(Verb::Kill) => libc::SECCOMP_RET_KILL_PROCESS,
                             None => libc::SECCOMP_RET_TRAP,
