@@ -138,14 +138,13 @@ fn no_port_of_a_built_in_policy_is_idle() {
         let wall = Wall::build(&whole, &site.places).unwrap();
         for index in 0..whole.tcp.len() {
             let rule = &whole.tcp[index];
-            let ways: [(&Vec<Port>, &(dyn Fn(u16) -> bool + Sync)); 2] =
-                [(&rule.connect, &connects), (&rule.bind, &binds)];
-            for (way, (ports, is_open)) in ways.into_iter().enumerate() {
+            for (connecting, ports) in [(true, &rule.connect), (false, &rule.bind)] {
+                let is_open = |port| if connecting { connects(port) } else { binds(port) };
                 for port in ports {
                     let at = number(*port, &site);
                     let mut less = whole.clone();
                     let list = &mut less.tcp[index];
-                    let list = if way == 0 { &mut list.connect } else { &mut list.bind };
+                    let list = if connecting { &mut list.connect } else { &mut list.bind };
                     list.retain(|other| other != port);
                     let less = Wall::build(&less, &site.places).unwrap();
                     assert!(confined(&wall, || is_open(at)), "{name}, line {}: {port}", rule.line);

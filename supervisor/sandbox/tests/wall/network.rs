@@ -212,3 +212,36 @@ fn egress_none_leaves_no_way_out_and_hosts_make_no_wall() {
     assert!(error.to_string().contains("not enforced by this build"), "{error}");
     assert!(!error.is_kernel());
 }
+
+/// Where the kernel restricts UDP, ports are open as named; on an older one no datagram socket is made for them.
+#[test]
+fn udp_ports_are_named_or_closed_or_there_is_no_socket() {
+    let text = "version = 1\nname = \"t\"\n[landlock]\nabi = 6\nreason = \"r\"\n\
+                [sockets]\nerrno = \"EACCES\"\nreason = \"r\"\n\
+                [[socket]]\nfamily = \"inet\"\ntypes = [\"dgram\"]\nprotocols = [0]\nabi = 10\nreason = \"r\"\n\
+                [[udp]]\nconnect = [\"{connect}\"]\nbind = [0]\nreason = \"r\"\n";
+    let receivers = [0; 2].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());
+    let [named, other] = [0, 1].map(|at: usize| receivers[at].local_addr().unwrap());
+    let mut site = Site::new();
+    site.places.connect = vec![named.port()];
+    let wall = Wall::build(&Policy::parse(text).unwrap(), &site.places).unwrap();
+    free(|| UdpSocket::bind("127.0.0.1:0").unwrap().send_to(b"x", other)).unwrap();
+    confined(&wall, || {
+        let socket = UdpSocket::bind("127.0.0.1:0");
+        if casemate_sandbox::landlock_abi().unwrap() < 10 {
+            assert_eq!(errno(&socket.unwrap_err()), libc::EACCES);
+            return;
+        }
+        let socket = socket.unwrap();
+        socket.send_to(b"x", named).unwrap();
+        assert_eq!(errno(&socket.send_to(b"x", other).unwrap_err()), libc::EACCES);
+        let bound = UdpSocket::bind(("127.0.0.1", named.port().wrapping_add(1)));
+        assert_eq!(errno(&bound.unwrap_err()), libc::EACCES);
+    });
+    // Without a Landlock that restricts it, a policy that insists makes no wall.
+    let insisting = text.replacen("abi = 6", "abi = 10", 1);
+    let built = Wall::build(&Policy::parse(&insisting).unwrap(), &site.places);
+    let is_there = casemate_sandbox::landlock_abi().unwrap() >= 10;
+    assert_eq!(built.is_ok(), is_there, "{built:?}");
+    assert!(is_there || built.unwrap_err().is_kernel());
+}
