@@ -212,6 +212,7 @@ impl Worker {
             enforcement: Vec::new(),
             evidence: None,
             handed_variables: Vec::new(),
+            audit_head: None,
         }
     }
 }

@@ -185,6 +185,18 @@ impl Home {
         self.0.join("values")
     }
 
+    /// The newest durable line of the audit log.
+    #[must_use]
+    pub(crate) fn audit_head(&self) -> PathBuf {
+        self.0.join("audit.head")
+    }
+
+    /// The audit logs of deleted sessions, a directory a session.
+    #[must_use]
+    pub(crate) fn kept_logs(&self) -> PathBuf {
+        self.0.join("audit")
+    }
+
     /// All slots.
     #[must_use]
     pub(crate) fn slots(&self) -> PathBuf {

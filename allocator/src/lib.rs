@@ -5,6 +5,7 @@
 //! `casemate-allocator` is the same with a command line. Decisions are in `casemate-allocator-core`; here are the store,
 //! the processes, the files and the HTTP door. The data's way never leads through it: attachments go on while it is down.
 
+mod audit;
 mod check;
 mod closed;
 mod delete;
@@ -81,6 +82,15 @@ pub enum StartError {
     /// The store.
     #[error("cannot use the store")]
     Store(#[from] StoreError),
+    /// The audit log.
+    #[error("cannot keep the audit log in {home}")]
+    Audit {
+        /// The home.
+        home: PathBuf,
+        /// Why.
+        #[source]
+        source: casemate_audit::OpenError,
+    },
     /// The measurement.
     #[error("cannot measure this machine")]
     Check(#[from] CheckError),
@@ -129,6 +139,8 @@ impl StartError {
                 HomeError::Open { .. } | HomeError::Foreign { .. } | HomeError::Unreachable { .. },
             ) => exit::DENIED,
             Self::Home(HomeError::Key { .. }) | Self::Store(StoreError::Row(_)) => exit::DATA,
+            Self::Audit { source: casemate_audit::OpenError::Broken, .. } => exit::DATA,
+            Self::Audit { .. } => exit::CANNOT_CREATE,
             Self::Home(HomeError::Io { .. }) | Self::Store(_) => exit::CANNOT_CREATE,
             Self::Check(CheckError::Run { .. }) => exit::NO_INPUT,
             Self::Check(_) | Self::Recover(_) => exit::SOFTWARE,
@@ -174,6 +186,8 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
     let up_lock = home.lock()?;
     // One that a crash left behind names a port that anybody may have by now.
     home.unpublish();
+    let unrecorded = |source| StartError::Audit { home: home.path().to_owned(), source };
+    let audit = audit::Audit::open(&home).map_err(unrecorded)?;
     let tier = tier(&config).await?;
     if tier == Tier::Domain && plan::slots_have_users() {
         home.check_the_way()?;
@@ -203,7 +217,9 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
         tier,
         patience: config.patience,
         owned: config.owned,
+        audit: audit.clone(),
     });
+    audit.started(tier).map_err(|error| unrecorded(error.into()))?;
     driver.recover_all().await.map_err(StartError::Recover)?;
     let endpoint =
         Endpoint { address, token: bearer_token(), pid: std::process::id(), tier: Some(tier) };
@@ -271,6 +287,7 @@ impl Running {
         self.server.abort();
         let _ = self.clockwork.await;
         let _ = self.server.await;
+        self.driver.audit().settle();
         outcome
     }
 }

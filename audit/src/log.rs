@@ -15,8 +15,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use casemate_protocol::audit::{Event, Head, Limiter, Line, Source};
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, openat, renameat};
-use nix::sys::stat::{FchmodatFlags, Mode, fchmodat};
+use nix::fcntl::{AtFlags, OFlag, openat, renameat};
+use nix::sys::stat::{FchmodatFlags, Mode, fchmodat, fstatat};
 
 use crate::{FILE, FILE_BEFORE};
 
@@ -75,8 +75,7 @@ impl Log {
         source: Source,
         longest: u64,
     ) -> Result<Self, OpenError> {
-        let file = open_file(&directory)?;
-        let mode = file.metadata()?.mode() & 0o7777;
+        let (file, mode) = open_file(&directory)?;
         let (mut head, end) = end_of(&file)?;
         let before = match read_only(&directory, FILE_BEFORE)? {
             Some(before) => end_of(&before)?.0,
@@ -112,12 +111,12 @@ impl Log {
         Ok(log)
     }
 
-    /// Writes one event that something depends on, and makes it and all before it durable.
+    /// Writes events that something depends on, and makes them and all before them durable.
     ///
     /// # Errors
-    /// The disk's; the event is not in the log then.
-    pub fn require(&mut self, event: &Event) -> io::Result<()> {
-        self.append(event)?;
+    /// The disk's; the last of the events are not in the log then, or not for certain.
+    pub fn require(&mut self, events: &[Event]) -> io::Result<()> {
+        events.iter().try_for_each(|event| self.append(event))?;
         self.sync()
     }
 
@@ -147,10 +146,10 @@ impl Log {
     /// Makes all that was written durable.
     ///
     /// # Errors
-    /// fdatasync(2)'s.
+    /// fsync(2)'s.
     pub fn sync(&mut self) -> io::Result<()> {
         if self.durable != self.head {
-            self.file.sync_data()?;
+            self.file.sync_all()?;
             self.durable = self.head;
         }
         Ok(())
@@ -205,17 +204,18 @@ impl Log {
     /// What is dropped is said first, in the file that stays: a crash at any point leaves a log that holds.
     fn rotate(&mut self) -> io::Result<()> {
         self.write(&Event::rotated(self.before))?;
-        self.file.sync_data()?;
+        self.file.sync_all()?;
         renameat(&self.directory, FILE, &self.directory, FILE_BEFORE)?;
         self.before = Some(self.head.seq);
-        self.file = open_file(&self.directory)?;
+        self.file = open_file(&self.directory)?.0;
         self.length = 0;
         // The names.
         File::from(self.directory.try_clone()?).sync_all()
     }
 }
 
-fn open_file(directory: &OwnedFd) -> io::Result<File> {
+/// The file, and the mode that it had.
+fn open_file(directory: &OwnedFd) -> io::Result<(File, u32)> {
     let flags = OFlag::O_RDWR
         | OFlag::O_APPEND
         | OFlag::O_CREAT
@@ -223,17 +223,21 @@ fn open_file(directory: &OwnedFd) -> io::Result<File> {
         | OFlag::O_NOFOLLOW
         | OFlag::O_NONBLOCK;
     let mode = Mode::S_IRUSR | Mode::S_IWUSR;
+    let mut had = None;
     let opened = match openat(directory.as_fd(), FILE, flags, mode) {
         // By its path an agent of tier `domain` can change the mode, and no more.
         Err(Errno::EACCES) => {
+            let found = fstatat(directory.as_fd(), FILE, AtFlags::AT_SYMLINK_NOFOLLOW)?;
+            had = Some(found.st_mode & 0o7777);
             fchmodat(directory.as_fd(), FILE, mode, FchmodatFlags::NoFollowSymlink)?;
             openat(directory.as_fd(), FILE, flags, mode)
         }
         opened => opened,
     };
     let file = File::from(opened?);
-    if file.metadata()?.is_file() {
-        Ok(file)
+    let meta = file.metadata()?;
+    if meta.is_file() {
+        Ok((file, had.unwrap_or(meta.mode() & 0o7777)))
     } else {
         Err(io::Error::other(format!("{FILE} is no plain file")))
     }

@@ -51,6 +51,12 @@ impl Found {
         Ok(Self { files: vec![File::open(path)?] })
     }
 
+    /// No log.
+    #[must_use]
+    pub fn nothing() -> Self {
+        Self { files: Vec::new() }
+    }
+
     /// There is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {

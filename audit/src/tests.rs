@@ -41,7 +41,7 @@ fn a_log_goes_on_after_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let mut log = open(dir.path());
     assert_eq!(log.head(), None);
-    log.require(&Event::attached(1)).unwrap();
+    log.require(&[Event::attached(1)]).unwrap();
     let first = log.head().unwrap();
     drop(log);
     let mut log = open(dir.path());
@@ -219,7 +219,7 @@ fn what_does_not_fit_is_counted_and_told_of_by_the_next_line() {
         assert!(written < 100, "no limit is in force");
     }
     assert!(written > 3, "not even a line fits");
-    assert!(log.require(&Event::attached(99)).is_err());
+    assert!(log.require(&[Event::attached(99)]).is_err());
     let report = check(dir.path(), &[]);
     assert!(report.holds() && report.torn_bytes == 0 && report.lines == written - 2, "{report:?}");
     let own = std::process::id().to_string();

@@ -5,6 +5,7 @@
 
 mod acp;
 mod attach;
+mod audit;
 mod client;
 mod demo;
 mod doctor;
@@ -62,6 +63,8 @@ enum Command {
     Sessions(sessions::Args),
     /// Check, explain and compare policies
     Policy(policy::Args),
+    /// Check and read the audit logs
+    Audit(audit::Args),
     /// Two sessions that try to reach each other, and what the kernel answered
     Demo(demo::Args),
     /// What this machine's kernel offers, the tier that results, and how to get a better one
@@ -121,7 +124,10 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
     if matches!(cli.command, Command::Acp(_) | Command::Up(_) | Command::Run(_)) {
         conceal()?;
     }
-    if matches!(cli.command, Command::Acp(_) | Command::Up(_) | Command::Sessions(_)) {
+    if matches!(
+        cli.command,
+        Command::Acp(_) | Command::Up(_) | Command::Sessions(_) | Command::Audit(_)
+    ) {
         place.check_owner()?;
     }
     match cli.command {
@@ -130,6 +136,7 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Run(args) => run::run(args, &place, cli.verbose),
         Command::Sessions(args) => sessions::run(args, &place),
         Command::Policy(args) => policy::run(args, &place),
+        Command::Audit(args) => audit::run(args, &place),
         Command::Demo(args) => demo::run(args),
         Command::Doctor(args) => doctor::run(args, &place),
         Command::ScriptedAgent(args) => demo::scripted_agent::run(args),

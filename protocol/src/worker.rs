@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::audit::Head;
 use crate::end::EndReason;
 use crate::ids::{BootId, Epoch, Generation, Incarnation, SessionId, SlotId};
 use crate::ports::PortPool;
@@ -201,6 +202,26 @@ pub enum StartError {
 }
 
 impl StartError {
+    /// Its stable name, the `kind` of its JSON.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Config { .. } => "config",
+            Self::Policy { .. } => "policy",
+            Self::Kernel { .. } => "kernel",
+            Self::Tier { .. } => "tier",
+            Self::Repository { .. } => "repository",
+            Self::AgentNotFound { .. } => "agent-not-found",
+            Self::AgentNotRunnable { .. } => "agent-not-runnable",
+            Self::Listen { .. } => "listen",
+            Self::Ports { .. } => "ports",
+            Self::Volume { .. } => "volume",
+            Self::SlotBusy { .. } => "slot-busy",
+            Self::Shield { .. } => "shield",
+            Self::Other { .. } => "other",
+        }
+    }
+
     /// The process's exit code.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
@@ -262,6 +283,9 @@ pub struct WorkerStatus {
     pub evidence: Option<Evidence>,
     /// Environment variables handed to the agent on purpose: names only.
     pub handed_variables: Vec<String>,
+    /// The newest line of the worker's audit log that is on the disk: kept elsewhere it shows later that the log was cut.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub audit_head: Option<Head>,
 }
 
 /// The agent's process.

@@ -8,6 +8,7 @@ use casemate_allocator_core::record::{Record, Storage};
 use casemate_allocator_core::recover::{Answer, is_recorded};
 use casemate_allocator_core::seat::{SEATS, Seat};
 use casemate_protocol::api::{Allocate, ApiError, Attached, ErrorKind, Phase};
+use casemate_protocol::audit::Event;
 use casemate_protocol::end::EndReason;
 use casemate_protocol::ids::{Generation, Incarnation, SessionId, SlotId};
 use casemate_protocol::token::Audience;
@@ -131,6 +132,8 @@ impl Driver {
                 Look::Moved => Ok(None),
                 Look::Serves => {
                     let record = &stored.record;
+                    let event = Event::authorized(&record.id, record.generation, "attach");
+                    self.audit.record(event);
                     Ok(Some(Attached {
                         session: self.whole_view(&stored),
                         created,

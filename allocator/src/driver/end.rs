@@ -7,6 +7,7 @@ use std::time::Duration;
 use casemate_allocator_core::end::{self, EndDecision, Ending};
 use casemate_allocator_core::record::{Record, Storage, WrongPhase};
 use casemate_protocol::api::{ApiError, End, ErrorKind, SessionView};
+use casemate_protocol::audit::Event;
 use casemate_protocol::end::EndReason;
 use casemate_protocol::ids::SessionId;
 use casemate_protocol::token::Audience;
@@ -110,6 +111,7 @@ impl Driver {
                 // Whatever became of it, the next look tells.
                 Step::Wait => drop(self.wait(id, ending.force).await),
                 Step::Concluded(record) => {
+                    self.record_end(id, ending.reason, true);
                     if record.storage == Storage::Deleting {
                         self.delete_storage(&record).await?;
                     }
@@ -132,6 +134,14 @@ impl Driver {
                 }
             }
         }
+    }
+
+    pub(super) fn record_end(&self, id: &SessionId, reason: EndReason, closed: bool) {
+        self.audit.record(if closed {
+            Event::session_closed(id, reason)
+        } else {
+            Event::session_stopped(id, reason)
+        });
     }
 
     /// The record now; the last one known where it has been forgotten meanwhile.
@@ -183,6 +193,8 @@ impl Driver {
         let detail = words.unwrap_or_else(|| format!("{:?}", ending.reason).to_lowercase());
         let after = self.update(&record.id, move |record| record.stopped(detail, now())).await?;
         lock(&self.live).remove(&record.id);
+        self.audit.gone(&record.id, &record.slot);
+        self.record_end(&record.id, ending.reason, ending.close);
         tracing::info!(session = %record.id, phase = ?after.record.phase, "ended");
         if after.record.storage == Storage::Deleting {
             self.delete_storage(&after.record).await?;
@@ -215,6 +227,7 @@ impl Driver {
     pub(super) async fn delete_storage(&self, record: &Record) -> Result<(), ApiError> {
         let _turn = self.deleting.lock().await;
         let slot = self.home.slot(&record.slot);
+        self.audit.set_aside(&record.id, &record.slot);
         let deleted = tokio::task::spawn_blocking(move || delete::tree(&slot))
             .await
             .map_err(|error| refuse(ErrorKind::Internal, error))?;
@@ -227,6 +240,7 @@ impl Driver {
         }
         // The values were the caller's; nothing is left to hand them to.
         values::forget(&self.home, &record.id).map_err(|error| error.into_api())?;
+        self.audit.record(Event::session_deleted(&record.id));
         let id = record.id.clone();
         self.change(move |book| {
             let Some(mut stored) = book.session(&id)? else { return Ok(Ok(())) };

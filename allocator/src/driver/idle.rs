@@ -53,6 +53,8 @@ impl Driver {
                 self.age(&all, AGE_STEP.as_secs()).await;
                 aged = Instant::now();
             }
+            let audit = self.audit.clone();
+            let _ = tokio::task::spawn_blocking(move || audit.flush()).await;
             let pause = shortest.map_or(LONGEST, Duration::from_millis).clamp(SHORTEST, LONGEST);
             sleep(pause).await;
         }
@@ -69,6 +71,7 @@ impl Driver {
         if status.boot != serving.boot || status.generation != record.generation {
             return;
         }
+        self.audit.met(&record.id, status.audit_head);
         let seen = Observation {
             activity: status.activity,
             agent: status.agent,

@@ -28,6 +28,7 @@ use casemate_protocol::tier::Tier;
 use casemate_protocol::token::{Audience, Claims, SigningSecret};
 use tokio::sync::watch;
 
+use crate::audit::Audit;
 use crate::home::Home;
 use crate::refusal::{IntoApi as _, refuse};
 use crate::store::{Change, Store, StoreError, Stored};
@@ -48,6 +49,7 @@ pub(crate) struct Parts {
     pub(crate) tier: Tier,
     pub(crate) patience: Duration,
     pub(crate) owned: bool,
+    pub(crate) audit: Audit,
 }
 
 /// The allocator.
@@ -61,6 +63,7 @@ pub(crate) struct Driver {
     tier: Tier,
     patience: Duration,
     owned: bool,
+    audit: Audit,
     live: Mutex<HashMap<SessionId, Live>>,
     flights: Mutex<HashMap<SessionId, Flight>>,
     /// One deletion at a time: two of the same directory would trip over each other.
@@ -106,7 +109,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Driver {
     pub(crate) fn new(parts: Parts) -> Arc<Self> {
-        let Parts { home, store, secret, supervisor, profiles, tier, patience, owned } = parts;
+        let Parts { home, store, secret, supervisor, profiles, tier, patience, owned, audit } =
+            parts;
         Arc::new(Self {
             home,
             store: Arc::new(store),
@@ -116,11 +120,16 @@ impl Driver {
             tier,
             patience,
             owned,
+            audit,
             live: Mutex::default(),
             flights: Mutex::default(),
             deleting: tokio::sync::Mutex::default(),
             draining: watch::Sender::new(false),
         })
+    }
+
+    pub(crate) fn audit(&self) -> &Audit {
+        &self.audit
     }
 
     pub(crate) fn store(&self) -> &Arc<Store> {

@@ -78,6 +78,7 @@ impl Driver {
                 let words = "the worker ended while no allocator ran".to_owned();
                 self.update(&record.id, move |record| record.lost(generation, words, now()))
                     .await?;
+                self.record_lost(&record.id, generation);
             }
             Recovery::FailStart => {
                 let words = "the allocator ended while the worker was starting".to_owned();
@@ -93,6 +94,10 @@ impl Driver {
             Recovery::Conclude => {
                 let words = "the worker ended while it was being stopped".to_owned();
                 self.update(&record.id, move |record| record.stopped(words, now())).await?;
+                self.audit.gone(&record.id, &record.slot);
+                if let Some(ending) = &record.ending {
+                    self.record_end(&record.id, ending.reason, ending.close);
+                }
             }
             Recovery::Delete => self.delete_storage(record).await?,
         }

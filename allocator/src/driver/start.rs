@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use casemate_allocator_core::record::Record;
 use casemate_protocol::api::{ApiError, ErrorKind, Phase};
+use casemate_protocol::audit::Event;
 use casemate_protocol::ids::{Generation, SessionId};
 use casemate_protocol::worker::StartError;
 use tokio::process::Child;
@@ -27,8 +28,19 @@ impl Driver {
         let id = stored.record.id.clone();
         let mut cancelled = landing.cancelled.clone();
         let outcome = match self.try_start(&stored, &mut cancelled).await {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                let record = &stored.record;
+                if !record.served {
+                    let key = record.key.digest();
+                    let made = Event::session_created(&id, record.incarnation, &key);
+                    self.audit.record(made);
+                }
+                self.audit.record(Event::session_woken(&id, record.generation));
+                Ok(())
+            }
             Err(error) => {
+                let kind = error.start.as_ref().map_or("other", StartError::kind);
+                self.audit.record(Event::worker_not_started(&id, kind, &error.message));
                 tracing::warn!(session = %id, %error, "start failed");
                 self.after_failed_start(&stored.record, &error).await.and(Err(error))
             }
@@ -172,6 +184,13 @@ impl Driver {
         });
     }
 
+    pub(super) fn record_lost(&self, id: &SessionId, generation: Generation) {
+        self.audit.record(Event::worker_lost(id, generation));
+        if let Ok(Some(stored)) = self.store.session(id) {
+            self.audit.gone(id, &stored.record.slot);
+        }
+    }
+
     /// Worker `generation` has ended by itself: writes that down unless someone is ending it anyway.
     pub(super) async fn mark_lost(
         self: &Arc<Self>,
@@ -207,6 +226,7 @@ impl Driver {
             .await?;
         if outcome {
             tracing::warn!(session = %id, %words, "worker lost");
+            self.record_lost(id, generation);
         }
         let mut live = lock(&self.live);
         if live.get(id).is_some_and(|live| live.generation == generation) && outcome {

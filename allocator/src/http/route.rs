@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use casemate_protocol::api::{Allocate, ApiError, End, ErrorKind, Health};
+use casemate_protocol::audit::Event;
 use casemate_protocol::ids::SessionId;
 use casemate_protocol::proof::Nonce;
 use casemate_protocol::token::Audience;
@@ -29,13 +30,13 @@ pub(crate) async fn answer(
     request: Request<Incoming>,
 ) -> Response<Full<Bytes>> {
     if let Err(denied) = Guard::check_origin(request.headers()) {
-        return deny(denied);
+        return deny(driver, denied);
     }
     if request.uri().path() == "/healthz" && request.method() == Method::GET {
         return health(guard, request.uri().query());
     }
     if let Err(denied) = guard.check_token(request.headers()) {
-        return deny(denied);
+        return deny(driver, denied);
     }
     match route(driver, request).await {
         Ok((status, body)) => reply(status, body),
@@ -151,7 +152,7 @@ fn json(value: &impl Serialize) -> Bytes {
     Bytes::from(serde_json::to_vec(value).expect("answers are plain data"))
 }
 
-fn deny(denied: Denied) -> Response<Full<Bytes>> {
+fn deny(driver: &Driver, denied: Denied) -> Response<Full<Bytes>> {
     let (status, message) = match denied {
         Denied::Origin => (StatusCode::FORBIDDEN, "web pages may not call the allocator"),
         Denied::Host => (StatusCode::FORBIDDEN, "the Host header must name loopback"),
@@ -159,6 +160,7 @@ fn deny(denied: Denied) -> Response<Full<Bytes>> {
             (StatusCode::UNAUTHORIZED, "wrong or no bearer token; read it from run/allocator.json")
         }
     };
+    driver.audit().record(Event::turned_away("allocator", message));
     reply(status, json(&refuse(ErrorKind::Unauthorized, message)))
 }
 

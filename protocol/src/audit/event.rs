@@ -6,6 +6,7 @@
 use serde_json::{Map, Value, json};
 
 use super::line::{Head, Line};
+use crate::ids::{Generation, SessionId};
 
 /// The schema that the events follow.
 const SCHEMA: &str = "1.5.0";
@@ -49,10 +50,6 @@ pub struct Source {
     pub version: &'static str,
     /// The slot that a supervisor lives in.
     pub slot: Option<String>,
-    /// The session that all of it is about.
-    pub session: Option<String>,
-    /// The generation of the worker.
-    pub generation: Option<u64>,
 }
 
 /// One event, not yet a line.
@@ -72,6 +69,8 @@ pub struct Event {
     pub(super) unmapped: Map<String, Value>,
     /// How many events this one stands for.
     pub(super) count: u64,
+    /// Whose it is, in a worker's log.
+    pub(super) session: Option<(SessionId, Generation)>,
 }
 
 // === impl Class ===
@@ -130,6 +129,13 @@ impl Event {
         self.count
     }
 
+    /// The same event, in one session of a worker.
+    #[must_use]
+    pub fn of(mut self, session: &SessionId, generation: Generation) -> Self {
+        self.session = Some((session.clone(), generation));
+        self
+    }
+
     /// The same event, standing for `count` of them.
     #[must_use]
     pub fn counted(mut self, count: u64) -> Self {
@@ -169,20 +175,21 @@ impl Event {
             put("status", if success { "Success" } else { "Failure" }.into());
             put("status_id", if success { 1 } else { 2 }.into());
         }
-        line.entry("actor").or_insert_with(|| {
-            let name = format!("casemate-{}", source.program);
-            match &source.session {
-                Some(session) => json!({ "app_name": name, "session": { "uid": session } }),
+        let name = format!("casemate-{}", source.program);
+        line.insert(
+            "actor".to_owned(),
+            match &self.session {
+                Some((session, _)) => json!({ "app_name": name, "session": { "uid": session } }),
                 None => json!({ "app_name": name }),
-            }
-        });
+            },
+        );
         if let Some(slot) = &source.slot {
             line.entry("device")
                 .or_insert_with(|| json!({ "type": "Worker", "type_id": 99, "uid": slot }));
         }
         let mut unmapped = self.unmapped.clone();
-        if let Some(generation) = source.generation {
-            unmapped.entry("generation").or_insert_with(|| generation.into());
+        if let Some((_, generation)) = &self.session {
+            unmapped.insert("generation".to_owned(), generation.0.into());
         }
         Line::seal(last, &line, &unmapped)
     }

@@ -26,6 +26,7 @@ fn event((code, class, activity, activity_name): Kind, message: impl Into<String
         attributes: Map::new(),
         unmapped: Map::new(),
         count: 1,
+        session: None,
     }
 }
 
@@ -112,15 +113,13 @@ impl Event {
 
     /// The policy that is in force from now on, by the hash of its text.
     #[must_use]
-    pub fn policy_in_force(name: &str, revision: &str) -> Self {
+    pub fn policy_in_force(revision: &str) -> Self {
         event(
             ("policy.in_force", Class::EntityManagement, 10, "Activate"),
-            format!("policy {name} is in force"),
+            "the policy is in force",
         )
         .outcome(true, None)
-        .with(
-            json!({ "entity": { "type": "Policy", "type_id": 5, "name": name, "uid": revision } }),
-        )
+        .with(json!({ "entity": { "type": "Policy", "type_id": 5, "name": "policy", "uid": revision } }))
     }
 
     /// The skills that sessions see from now on, by the hash of their content.
@@ -245,6 +244,13 @@ impl Event {
     pub fn session_closed(session: &SessionId, reason: EndReason) -> Self {
         about("session.closed", (11, "Deactivate"), session, "was closed")
             .and(json!({ "reason": reason }))
+    }
+
+    /// One session of a worker of many is over; `code` as its worker would have left with, had it been alone.
+    #[must_use]
+    pub fn session_over(session: &SessionId, code: u8) -> Self {
+        about("session.over", (12, "Suspend"), session, "is over in this worker")
+            .and(json!({ "exit_code": code }))
     }
 
     /// A session's files were deleted.

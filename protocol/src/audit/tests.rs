@@ -6,13 +6,7 @@ use super::*;
 use crate::tier::Tier;
 
 fn source() -> Source {
-    Source {
-        program: "supervisor",
-        version: "0",
-        slot: Some("slot".to_owned()),
-        session: Some("session".to_owned()),
-        generation: Some(3),
-    }
+    Source { program: "supervisor", version: "0", slot: Some("slot".to_owned()) }
 }
 
 /// A small log: its lines, each with its line end, and the head after each.

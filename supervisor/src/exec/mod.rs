@@ -27,6 +27,7 @@ use std::time::Duration;
 
 use casemate_sandbox::Wall;
 
+use crate::audit::Audit;
 use crate::process::reaper::Session;
 use running::Running;
 
@@ -45,4 +46,6 @@ pub struct Door {
     pub grace: Duration,
     /// Those that run.
     pub running: Rc<Running>,
+    /// The worker's log.
+    pub audit: Audit,
 }

@@ -7,6 +7,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
+use casemate_protocol::audit::Event;
 use casemate_protocol::codes::close;
 use casemate_protocol::exec::{self, ExecEnd, MAX_MESSAGE, MAX_REQUEST, channel};
 use casemate_sandbox::Exit;
@@ -78,6 +79,9 @@ async fn run(mut socket: Socket, text: &str, door: &Door, hold: Hold) {
     }
 }
 
+/// Why such a process runs, in the audit log.
+const EXEC: &str = "exec";
+
 /// What came of relaying.
 enum Relayed {
     /// All that it wrote was sent, and this was its end.
@@ -88,6 +92,9 @@ enum Relayed {
 async fn attend(socket: Socket, door: &Door, child: Child, wanted: &Wanted, hold: Hold) {
     let Child { pid, end, ends } = child;
     tracing::info!(pid, program = ?wanted.argv.first(), "exec");
+    let name = wanted.argv.first().map(|word| word.to_string_lossy().into_owned());
+    let (name, arguments) = (name.unwrap_or_default(), wanted.argv.len().saturating_sub(1));
+    door.audit.record(Event::launched(EXEC, &name, arguments, pid));
     let (mut sink, mut stream) = socket.split();
     let shared = Shared::default();
     let mut cause = None;
@@ -136,6 +143,7 @@ async fn attend(socket: Socket, door: &Door, child: Child, wanted: &Wanted, hold
     // Its pipes are closed by now; a terminal's foreground group has got SIGHUP for it (tty_ioctl(4)).
     match relayed {
         Relayed::Ended(exit) => {
+            door.audit.record(Event::ended(EXEC, &name, pid, exit.map(Exit::code)));
             let end = cause.unwrap_or_else(|| said(exit));
             tracing::info!(pid, ?end, "exec ended");
             finish(&mut sink, &mut stream, &end, hold).await;
@@ -148,6 +156,7 @@ async fn attend(socket: Socket, door: &Door, child: Child, wanted: &Wanted, hold
                 let _ = timeout(CLOSING, sink.send(Message::Close(Some(frame)))).await;
             }
             ending::end(pid, door.grace).await;
+            door.audit.record(Event::ended(EXEC, &name, pid, None));
         }
     }
 }

@@ -4,12 +4,14 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use casemate_protocol::acp::server::Settings;
+use casemate_protocol::audit::Event;
 use casemate_protocol::ids::{BootId, Epoch};
 use casemate_protocol::token::{Audience, Claims, TokenError};
 use casemate_protocol::worker::{Activity, AgentState, StartError, WorkerStatus};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::ready::Ready;
+use crate::audit::Audit;
 use crate::exec::Door;
 use crate::http::auth;
 use crate::http::metrics::Metrics;
@@ -45,6 +47,8 @@ pub struct Hosted {
     pub drained: Rc<Notify>,
     /// What tickets open.
     pub attachments: Attachments,
+    /// The worker's log.
+    pub audit: Audit,
 }
 
 /// Begins to serve a session. The future is its generation, which completes with its exit code.
@@ -54,11 +58,19 @@ pub struct Hosted {
 pub fn start(
     ready: Ready,
     boot: BootId,
+    audit: &Audit,
 ) -> Result<(Rc<Hosted>, impl Future<Output = u8> + 'static), StartError> {
     let volume = |error: std::io::Error| StartError::Volume {
         message: format!("state/: {error}: check the volume's space and owner"),
     };
     let fixed = status(&ready, boot);
+    // Nobody is let in before it is on the disk what holds them in.
+    let skills = fixed.skills_revision.as_deref().map(Event::skills_in_force);
+    let events = [
+        Event::policy_in_force(&fixed.policy_revision),
+        Event::started("supervisor", fixed.tier, &fixed.enforcement),
+    ];
+    audit.require(skills.into_iter().chain(events))?;
     // Held until the end: paths below go through its descriptor.
     let held = ready.state;
     let state = held.path().to_owned();
@@ -67,6 +79,7 @@ pub fn start(
     let drained = Rc::new(Notify::new());
     let wall = Rc::new(ready.wall);
     let exec = Rc::new(Door {
+        audit: audit.clone(),
         session: Rc::clone(&ready.session),
         wall: Rc::clone(&wall),
         env: ready.recipe.env.clone(),
@@ -90,6 +103,7 @@ pub fn start(
         running: Rc::clone(&exec.running),
         metrics: Rc::clone(&metrics),
         drained: Rc::clone(&drained),
+        audit: audit.clone(),
     });
     let (clients, from_clients) = mpsc::channel(LINES);
     let (orders, taken) = mpsc::channel(ORDERS);
@@ -101,6 +115,7 @@ pub fn start(
         metrics,
         drained,
         attachments,
+        audit: audit.clone(),
     });
     let generation = async move {
         let _held = held;
@@ -133,6 +148,7 @@ fn status(ready: &Ready, boot: BootId) -> WorkerStatus {
         enforcement: ready.enforcement.clone(),
         evidence: None,
         handed_variables: ready.config.agent.env.keys().cloned().collect(),
+        audit_head: None,
     }
 }
 
@@ -168,6 +184,7 @@ impl Hosted {
             acp_session: saved.acp_session,
             prompted: saved.prompted,
             evidence,
+            audit_head: self.audit.head(),
             ..self.fixed.clone()
         })
     }

@@ -6,6 +6,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use casemate_protocol::audit::Event;
 use casemate_protocol::ids::BootId;
 use casemate_protocol::token::{Audience, TokenError};
 use casemate_protocol::worker::{Activity, AgentState};
@@ -17,6 +18,7 @@ use super::answer::{Answer, refused, text};
 use super::auth::{Gate, Refusal};
 use super::metrics::add;
 use super::{attach, session, sessions};
+use crate::audit::Audit;
 use crate::hosted::live::Hosted;
 use crate::hosted::registry::Registry;
 use crate::process::reaper::Reaper;
@@ -38,6 +40,8 @@ pub struct App {
     pub refused: Cell<u64>,
     /// Where sessions come and go.
     shared: Option<Rc<Shared>>,
+    /// The worker's log.
+    pub audit: Audit,
     since: Instant,
     connections: Cell<u64>,
 }
@@ -47,7 +51,13 @@ pub struct App {
 impl App {
     /// The endpoints of the sessions in `registry`.
     #[must_use]
-    pub fn new(gate: Gate, registry: Rc<Registry>, reaper: Rc<Reaper>, boot: BootId) -> Self {
+    pub fn new(
+        gate: Gate,
+        registry: Rc<Registry>,
+        reaper: Rc<Reaper>,
+        boot: BootId,
+        audit: Audit,
+    ) -> Self {
         Self {
             gate,
             registry,
@@ -55,6 +65,7 @@ impl App {
             boot,
             refused: Cell::new(0),
             shared: None,
+            audit,
             since: Instant::now(),
             connections: Cell::new(0),
         }
@@ -69,7 +80,7 @@ impl App {
     /// Answers one call.
     pub async fn call(self: &Rc<Self>, mut request: Request<Incoming>) -> Answer {
         if let Err(refusal) = Gate::check_origin(request.headers()) {
-            return self.refuse(refusal);
+            return self.refuse(request.uri().path(), refusal);
         }
         let path = request.uri().path();
         if matches!(path, "/healthz" | "/readyz") {
@@ -83,7 +94,7 @@ impl App {
             match sessions::is_meant(&self.gate, shared, &request, unix_seconds()) {
                 Ok(true) => return sessions::call(self, shared, request).await,
                 Ok(false) => {}
-                Err(refusal) => return self.refuse(refusal),
+                Err(refusal) => return self.refuse(path, refusal),
             }
         }
         if let Some(answer) = attach::reattach(self, &mut request) {
@@ -94,7 +105,7 @@ impl App {
         };
         let hosted = match self.admit(&request, audiences) {
             Ok(hosted) => hosted,
-            Err(refusal) => return self.refuse(refusal),
+            Err(refusal) => return self.refuse(request.uri().path(), refusal),
         };
         if *request.method() != method {
             return other_method();
@@ -122,8 +133,11 @@ impl App {
             .find_map(|hosted| hosted.attachments.epoch(ticket).map(|epoch| (hosted, epoch)))
     }
 
-    fn refuse(&self, refusal: Refusal) -> Answer {
+    fn refuse(&self, endpoint: &str, refusal: Refusal) -> Answer {
         add(&self.refused, 1);
+        // What else may stand in a path is the caller's.
+        let endpoint = if session::wanted(endpoint).is_some() { endpoint } else { "other" };
+        self.audit.record(Event::turned_away(endpoint, &refusal.to_string()));
         refused(refusal)
     }
 

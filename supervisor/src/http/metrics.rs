@@ -30,6 +30,15 @@ pub fn add(counter: &Cell<u64>, amount: u64) {
     counter.set(counter.get().saturating_add(amount));
 }
 
+/// What the audit log lacks.
+#[must_use]
+pub fn audit_lost(events: u64) -> String {
+    format!(
+        "# HELP casemate_audit_lost_total Events that the audit log had no room for.\n\
+         # TYPE casemate_audit_lost_total counter\ncasemate_audit_lost_total {events}\n"
+    )
+}
+
 // === impl Metrics ===
 
 impl Metrics {

@@ -12,7 +12,7 @@ use hyper::{Method, Request, StatusCode};
 
 use super::answer::{self, Answer, empty, json, patch, prometheus, text};
 use super::app::App;
-use super::metrics::add;
+use super::metrics::{add, audit_lost};
 use super::{attach, upgrade};
 use crate::exec;
 use crate::hosted::live::Hosted;
@@ -60,7 +60,7 @@ async fn metrics(app: &App, hosted: &Hosted) -> Option<Answer> {
     let status = hosted.status().await?;
     let rendered =
         hosted.metrics.render(&status, app.refused.get(), app.reaper.orphans(), app.uptime_ms());
-    Some(prometheus(rendered))
+    Some(prometheus(rendered + &audit_lost(hosted.audit.lost())))
 }
 
 async fn stop(hosted: &Hosted, request: Request<Incoming>) -> Option<Answer> {

@@ -66,7 +66,8 @@ pub(super) async fn call(app: &App, shared: &Rc<Shared>, request: Request<Incomi
             let sum = metrics::Metrics::default();
             live.chain([&shared.counted]).for_each(|counted| sum.absorb(counted));
             let (orphans, uptime) = (app.reaper.orphans(), app.uptime_ms());
-            prometheus(sum.render_shared(&list, app.refused.get(), orphans, uptime))
+            let text = sum.render_shared(&list, app.refused.get(), orphans, uptime);
+            prometheus(text + &metrics::audit_lost(app.audit.lost()))
         }
         (&Method::POST, "/v1/stop", _) => match answer::body::<Stop>(request, BODY).await {
             Ok(_) => {

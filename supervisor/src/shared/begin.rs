@@ -4,6 +4,7 @@ use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::rc::Rc;
 
+use casemate_protocol::audit::Event;
 use casemate_protocol::worker::{StartError, StartEvent, WorkerConfig};
 
 use super::{Entry, Shared, intake, place};
@@ -22,6 +23,8 @@ impl Shared {
     pub(super) async fn host(self: Rc<Self>, entry: Rc<Entry>) {
         let name = entry.intent.session.clone();
         if let Err(error) = self.live(&entry).await {
+            let event = Event::worker_not_started(&name, error.kind(), &error.to_string());
+            self.audit.record(event);
             entry.transcript.failed(&error);
         }
         let table = &self.table;
@@ -56,13 +59,14 @@ impl Shared {
         claim: &Claim,
         session: &Rc<Session>,
     ) -> Result<(), StartError> {
+        let audit = self.audit.of(&config.session, config.generation);
         let made = tokio::select! {
             made = self.make(entry, config, claim, session) => made?,
             () = entry.stop.notified() => {
                 return Err(StartError::Other { message: "ended while it started".into() });
             }
         };
-        let (hosted, generation) = live::start(made, self.boot.clone())?;
+        let (hosted, generation) = live::start(made, self.boot.clone(), &audit)?;
         let (name, fixed) = (entry.intent.session.clone(), &hosted.fixed);
         let newest = (fixed.incarnation, fixed.generation);
         self.table.newest.borrow_mut().insert(name.clone(), newest);
@@ -87,6 +91,7 @@ impl Shared {
         };
         self.registry.remove(&name);
         self.counted.absorb(&hosted.metrics);
+        audit.record(Event::session_over(&name, code));
         tracing::info!(session = %name, code, "its generation is over");
         Ok(())
     }

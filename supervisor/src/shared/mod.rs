@@ -28,6 +28,7 @@ use casemate_protocol::worker::AgentState;
 use casemate_sandbox::Spawner;
 use tokio::sync::{Notify, oneshot, watch};
 
+use crate::audit::Audit;
 use crate::hosted::registry::Registry;
 use crate::http::metrics::Metrics;
 use crate::process::reaper::Reaper;
@@ -60,6 +61,8 @@ pub struct Shared {
     pub worktrees: PathBuf,
     /// Who is served.
     pub registry: Rc<Registry>,
+    /// The worker's log.
+    pub audit: Audit,
     /// What the sessions that have ended have counted.
     pub counted: Metrics,
     /// What goes on.

@@ -10,6 +10,7 @@ use casemate_sandbox::Spawner;
 use super::outside::Prepared;
 use super::signals::{Ending, forward};
 use super::{Footing, STOPPED, other};
+use crate::audit::Audit;
 use crate::hosted::live;
 use crate::hosted::ready::{self, Making};
 use crate::hosted::registry::Registry;
@@ -28,6 +29,7 @@ pub(super) async fn run(
     prepared: Prepared,
     footing: Footing,
     spawner: &Spawner,
+    audit: &Audit,
 ) -> Result<u8, StartError> {
     let Footing { claim, door, shield, filter } = footing;
     let children = Reaper::subscribe().map_err(|error| other("no SIGCHLD", &error))?;
@@ -55,7 +57,7 @@ pub(super) async fn run(
         () = ending.wanted() => None,
     };
     let ended = match started {
-        Some(Ok(ready)) => serve(ready, door, ending).await,
+        Some(Ok(ready)) => serve(ready, door, ending, audit).await,
         Some(Err(error)) => Err(error),
         None => {
             Stdout.failed(&StartError::Other { message: "stopped while it started".into() });
@@ -73,6 +75,7 @@ async fn serve(
     ready: ready::Ready,
     listener: TcpListener,
     ending: Ending,
+    audit: &Audit,
 ) -> Result<u8, StartError> {
     let boot = BootId::random();
     let listener = tokio::net::TcpListener::from_std(listener)
@@ -80,12 +83,12 @@ async fn serve(
     let address = listener.local_addr().map_err(|error| other("no listener", &error))?;
     let gate = Gate::new(ready.config.verify_key, ready.config.slot.clone());
     let reaper = Rc::clone(&ready.session.reaper);
-    let (hosted, generation) = live::start(ready, boot.clone())?;
+    let (hosted, generation) = live::start(ready, boot.clone(), audit)?;
     ending.stop(hosted.orders.clone());
     forward(&hosted.orders);
     let registry = Rc::new(Registry::default());
     registry.add(Rc::clone(&hosted));
-    let app = Rc::new(App::new(gate, registry, reaper, boot));
+    let app = Rc::new(App::new(gate, registry, reaper, boot, audit.clone()));
     tokio::task::spawn_local(http::serve(listener, app));
     let fixed = &hosted.fixed;
     tracing::info!(

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use casemate_protocol::audit::Event;
 use casemate_protocol::codes::exit;
 use casemate_protocol::ids::BootId;
 use casemate_protocol::sharing::{SharedWorkerConfig, UserId};
@@ -14,6 +15,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use super::signals::Ending;
 use super::{Supervisor, identity, inside, on_one_thread, other, outside, owner};
+use crate::audit::Audit;
 use crate::http::app::App;
 use crate::http::auth::Gate;
 use crate::process::reaper::Reaper;
@@ -33,6 +35,16 @@ pub(super) fn run(config: SharedWorkerConfig, file: Option<PathBuf>) -> Result<u
     identity::assume(config.host_uid)?;
     owner::follow(config.owner)?;
     bind(&config.volume, &config.user)?;
+    let audit = Audit::open(&config.volume.join("state"), &config.slot)?;
+    audit.keep(live(config, file, lock, &audit))
+}
+
+fn live(
+    config: SharedWorkerConfig,
+    file: Option<PathBuf>,
+    lock: HeldLock,
+    audit: &Audit,
+) -> Result<u8, StartError> {
     let supervisor = Supervisor::start(config.ports, &lock)?;
     let spawner = Rc::new(supervisor.spawner);
     let served = Served {
@@ -42,6 +54,7 @@ pub(super) fn run(config: SharedWorkerConfig, file: Option<PathBuf>) -> Result<u
         config,
         file,
         lock,
+        audit: audit.clone(),
     };
     let code = on_one_thread(serve(served));
     // Whoever waits for this process may rely on the slot and the ports being free then. Nothing else has it any more.
@@ -78,6 +91,7 @@ struct Served {
     config: SharedWorkerConfig,
     file: Option<PathBuf>,
     lock: HeldLock,
+    audit: Audit,
 }
 
 async fn serve(served: Served) -> Result<u8, StartError> {
@@ -92,7 +106,10 @@ async fn serve(served: Served) -> Result<u8, StartError> {
     more_descriptors();
     let boot = BootId::random();
     let gate = Gate::new(served.config.verify_key, served.config.slot.clone());
+    let audit = served.audit;
+    audit.require([Event::started("supervisor", Tier::Domain, &served.shield)])?;
     let shared = Rc::new(Shared {
+        audit: audit.clone(),
         worktrees: served.config.volume.join("sessions"),
         config: served.config,
         spawner: served.spawner,
@@ -106,7 +123,7 @@ async fn serve(served: Served) -> Result<u8, StartError> {
         table: crate::shared::Table::default(),
     });
     let registry = Rc::clone(&shared.registry);
-    let app = App::new(gate, registry, Rc::clone(&reaper), boot.clone());
+    let app = App::new(gate, registry, Rc::clone(&reaper), boot.clone(), audit);
     tokio::task::spawn_local(http::serve(listener, Rc::new(app.sharing(Rc::clone(&shared)))));
     tracing::info!(%address, %boot, slot = %shared.config.slot, "ready");
     Stdout.event(&StartEvent::Ready {

@@ -27,6 +27,7 @@ use casemate_sandbox::namespaces::Entered;
 use casemate_sandbox::shield::calls::Role;
 use casemate_sandbox::shield::{Confined, ShieldReport, confine};
 
+use crate::audit::Audit;
 use crate::config::{self, Kind};
 use crate::ports::{self, Claim};
 use crate::report::{Report as _, Stdout};
@@ -84,6 +85,13 @@ fn live(prepared: Prepared) -> Result<u8, StartError> {
         identity::assume(prepared.wanted.config.host_uid)?;
         owner::follow(prepared.wanted.config.owner)?;
     }
+    let config = &prepared.wanted.config;
+    let audit = Audit::open(&prepared.layout.inside.state, &config.slot)?;
+    let audit = audit.of(&config.session, config.generation);
+    audit.keep(live_on_record(prepared, &audit))
+}
+
+fn live_on_record(prepared: Prepared, audit: &Audit) -> Result<u8, StartError> {
     let supervisor = Supervisor::start(prepared.wanted.config.ports, &prepared.lock)?;
     let Supervisor { shield, claim, spawner } = supervisor;
     let door = inside::door(prepared.wanted.config.listen, &claim)?;
@@ -91,7 +99,7 @@ fn live(prepared: Prepared) -> Result<u8, StartError> {
     let filter =
         confine(Role::Supervisor).map_err(|error| StartError::Shield { message: chain(&error) })?;
     let footing = Footing { claim, door, shield, filter };
-    let code = on_one_thread(inside::run(prepared, footing, &spawner));
+    let code = on_one_thread(inside::run(prepared, footing, &spawner, audit));
     // Whoever waits for this process may rely on the slot and the ports being free then.
     spawner.end();
     code

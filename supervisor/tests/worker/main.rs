@@ -4,6 +4,7 @@
     reason = "a test ends at the first thing that is not as it should be"
 )]
 
+mod audit;
 mod bad_input;
 mod client;
 mod door;

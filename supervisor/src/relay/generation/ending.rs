@@ -3,14 +3,15 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use casemate_protocol::acp::server::Event;
+use casemate_protocol::acp::server;
+use casemate_protocol::audit::Event;
 use casemate_protocol::codes::{close, exit};
 use casemate_protocol::worker::AgentState;
 use casemate_sandbox::Exit;
 use nix::sys::signal::Signal;
 use tokio::time::{Instant, timeout};
 
-use super::Generation;
+use super::{AGENT, Generation};
 use crate::process::lines::Line;
 use crate::relay::outbox::{Item, Outbox};
 
@@ -23,7 +24,8 @@ impl Generation {
     /// hold the pipe, and may even go on speaking.
     pub async fn agent_exited(&mut self, exit: Option<Exit>) {
         let held = !self.drain_until_closed(EOF_AFTER_EXIT).await;
-        let code = exit.map_or(exit::SOFTWARE, Exit::code);
+        self.exited = exit.map(Exit::code);
+        let code = self.exited.unwrap_or(exit::SOFTWARE);
         let mut cause = match exit {
             Some(exit) => format!("the agent ended with {exit}"),
             None => "the agent's end was not seen".to_owned(),
@@ -87,14 +89,18 @@ impl Generation {
         // First, so that nothing of what the role does now can start another agent.
         self.over = Some(exit_code);
         self.parts.running.hang_up();
-        self.agent = None;
+        if let Some(agent) = self.agent.take() {
+            let event = Event::ended(AGENT, &self.program(), agent.pid, self.exited);
+            self.parts.audit.record(event);
+        }
         self.agent_state = AgentState::Exited { cause: cause.to_owned() };
-        self.handle(Event::AgentEnded { cause });
+        self.handle(server::Event::AgentEnded { cause });
         self.close_all(close_code, cause);
     }
 
     fn close_all(&mut self, code: u16, words: &str) {
-        for (_, outbox) in std::mem::take(&mut self.clients) {
+        for (conn, outbox) in std::mem::take(&mut self.clients) {
+            self.parts.audit.record(Event::detached(conn.0));
             self.close_one(outbox, code, words.to_owned());
         }
     }

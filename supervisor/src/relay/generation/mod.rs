@@ -13,6 +13,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use casemate_protocol::acp::server::{Action, Conn, Event, Saved, Server, Settings};
+use casemate_protocol::audit;
 use casemate_protocol::codes::{close, exit, rpc};
 use casemate_protocol::worker::{Activity, AgentState, Evidence, Quiesce};
 use casemate_sandbox::Wall;
@@ -21,6 +22,7 @@ use nix::sys::signal::Signal;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
+use crate::audit::Audit;
 use crate::evidence::Inspector;
 use crate::exec::running::Running;
 use crate::http::metrics::{Metrics, add};
@@ -37,6 +39,9 @@ use crate::words::chain;
 
 /// RFC 6455 section 7.4.1, policy violation: the client did not keep up.
 const TOO_SLOW: u16 = 1008;
+
+/// Why the agent's process runs, in the audit log.
+const AGENT: &str = "agent";
 
 /// What a generation works with.
 #[derive(Debug)]
@@ -65,6 +70,8 @@ pub struct Parts {
     pub metrics: Rc<Metrics>,
     /// Shared by all outboxes.
     pub drained: Rc<Notify>,
+    /// The worker's log.
+    pub audit: Audit,
 }
 
 /// One generation.
@@ -81,6 +88,8 @@ pub struct Generation {
     evidence: Rc<RefCell<Option<Evidence>>>,
     started: Instant,
     over: Option<u8>,
+    /// The agent's own exit code, where its end was seen.
+    exited: Option<u8>,
     /// Set by an ordered stop: what every client is closed with, whatever the role says of the agent's end.
     farewell: Option<(u16, String)>,
 }
@@ -102,6 +111,7 @@ impl Generation {
             evidence: Rc::default(),
             started: Instant::now(),
             over: None,
+            exited: None,
             farewell: None,
         }
     }
@@ -171,14 +181,21 @@ impl Generation {
         self.epoch += 1;
         add(&self.parts.metrics.attachments, 1);
         self.clients.insert(conn, outbox);
+        self.parts.audit.record(audit::Event::attached(conn.0));
         self.handle(Event::Connected(conn));
     }
 
     /// A client is gone.
     pub fn disconnect(&mut self, conn: Conn) {
-        if self.clients.remove(&conn).is_some() {
+        if self.forget(conn).is_some() {
             self.handle(Event::Disconnected(conn));
         }
+    }
+
+    fn forget(&mut self, conn: Conn) -> Option<Rc<Outbox>> {
+        let outbox = self.clients.remove(&conn)?;
+        self.parts.audit.record(audit::Event::detached(conn.0));
+        Some(outbox)
     }
 
     /// A client sent a line. One that was closed already has nothing to say.
@@ -247,7 +264,7 @@ impl Generation {
             Action::ToClient(conn, line) => self.to_client(conn, Item::Line(line)),
             Action::Close(conn, code, words) => {
                 // Out of the table at once: a superseded client is no attachment any more. The role knows.
-                if let Some(outbox) = self.clients.remove(&conn) {
+                if let Some(outbox) = self.forget(conn) {
                     let (code, words) = self.farewell.clone().unwrap_or((code, words));
                     self.close_one(outbox, code, words);
                 }
@@ -296,12 +313,17 @@ impl Generation {
         match Agent::start(&self.parts.session, &self.parts.wall, &self.parts.recipe) {
             Ok(agent) => {
                 tracing::info!(pid = agent.pid, "the agent runs");
+                let arguments = self.parts.recipe.argv.len().saturating_sub(1);
+                let event = audit::Event::launched(AGENT, &self.program(), arguments, agent.pid);
+                self.parts.audit.record(event);
                 self.agent_state = AgentState::Running { pid: agent.pid };
                 self.agent = Some(agent);
             }
             Err(error) => {
                 let cause = format!("the agent could not be started: {}", chain(&error));
                 tracing::error!(%cause);
+                let event = audit::Event::not_launched(AGENT, &self.program(), &chain(&error));
+                self.parts.audit.record(event);
                 self.conclude(&cause, not_started(&error), close::AGENT_GONE);
             }
         }
@@ -371,11 +393,15 @@ impl Generation {
         for conn in slow {
             add(&self.parts.metrics.slow_clients, 1);
             tracing::warn!(conn = conn.0, "a client is too slow and is closed");
-            if let Some(outbox) = self.clients.remove(&conn) {
+            if let Some(outbox) = self.forget(conn) {
                 outbox.cut(TOO_SLOW, "too slow: nothing was taken for 30 s");
             }
             self.handle(Event::Disconnected(conn));
         }
+    }
+
+    fn program(&self) -> String {
+        self.parts.recipe.program.to_string_lossy().into_owned()
     }
 
     fn now(&self) -> u64 {
