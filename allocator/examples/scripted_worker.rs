@@ -17,6 +17,7 @@ use std::time::{Duration, Instant, SystemTime};
 use casemate_protocol::ids::{BootId, Epoch};
 use casemate_protocol::kernel::KernelReport;
 use casemate_protocol::tier::Tier;
+use casemate_protocol::usage::Usage;
 use casemate_protocol::worker::{
     Activity, AgentState, Evidence, Quiesce, StartError, StartEvent, WorkerConfig, WorkerStatus,
 };
@@ -213,6 +214,7 @@ impl Worker {
             evidence: None,
             handed_variables: Vec::new(),
             audit_head: None,
+            usage: Usage::default(),
         }
     }
 }

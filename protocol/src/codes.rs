@@ -24,6 +24,8 @@ pub mod exit {
     pub const CANNOT_CREATE: u8 = 73;
     /// EX_TEMPFAIL: busy, in use, or an address is taken: try again.
     pub const BUSY: u8 = 75;
+    /// The session took more of the machine than its policy's bounds allow.
+    pub const BOUNDS: u8 = 76;
     /// EX_NOPERM: a token or an identity was refused.
     pub const DENIED: u8 = 77;
     /// EX_CONFIG: the isolation that was asked for is not to be had here.

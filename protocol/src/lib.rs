@@ -1,7 +1,7 @@
 //! The words of casemate as types.
 //!
 //! Everything that two programs of casemate must agree on lives here: names ([`ids`], [`key`]), proofs ([`token`], [`proof`]),
-//! the worker's start and status ([`worker`]), the allocator's HTTP API ([`api`]), policies ([`policy`]), a command in a
+//! the worker's start and status ([`worker`], [`usage`]), the allocator's HTTP API ([`api`]), policies ([`policy`]), a command in a
 //! session ([`exec`]), who gets which TCP ports ([`ports`]), the numbers other programs see ([`codes`]), what ACP itself asks of a relay ([`acp`]), and how
 //! its lines survive a broken connection ([`relay`]).
 //!
@@ -23,4 +23,5 @@ pub mod relay;
 pub mod sharing;
 pub mod tier;
 pub mod token;
+pub mod usage;
 pub mod worker;

@@ -12,6 +12,7 @@ use crate::ids::{BootId, Epoch, Generation, Incarnation, SessionId, SlotId};
 use crate::ports::PortPool;
 use crate::tier::Tier;
 use crate::token::PublicKey;
+use crate::usage::Usage;
 
 /// Everything a worker needs to know, as JSON on the supervisor's stdin (one machine) or in a mounted file (Pod).
 /// Never in arguments or environment: `/proc/PID/cmdline` is readable across Landlock domains.
@@ -286,6 +287,9 @@ pub struct WorkerStatus {
     /// The newest line of the worker's audit log that is on the disk: kept elsewhere it shows later that the log was cut.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audit_head: Option<Head>,
+    /// What it takes of the machine, and may take.
+    #[serde(default)]
+    pub usage: Usage,
 }
 
 /// The agent's process.

@@ -4,6 +4,7 @@
 //! decisions ([`layout`], [`shield`], [`environment`], [`http::auth`]) stand apart from what acts on them.
 
 pub mod audit;
+pub mod bounds;
 pub mod check;
 pub mod config;
 pub mod directories;

@@ -17,8 +17,8 @@ const MAX_CALLS: usize = 100_000;
 /// One thing.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Difference {
-    /// The kind of rule: `path`, `tcp`, `udp`, `egress`, `scope`, `socket`, `syscall`, `environment`, `rlimit`, `log`, `tier`,
-    /// `landlock`.
+    /// The kind of rule: `path`, `tcp`, `udp`, `egress`, `scope`, `socket`, `syscall`, `environment`, `rlimit`, `bounds`,
+    /// `log`, `tier`, `landlock`.
     pub kind: &'static str,
     /// In words.
     pub text: String,
@@ -142,6 +142,12 @@ fn more(narrow: &Policy, wide: &Policy) -> Vec<Difference> {
             let limit = other.and_then(|other| other.hard);
             let limit = limit.map_or("no limit".to_owned(), |limit| format!("up to {limit}"));
             add("rlimit", format!("{} {limit}", rule.resource), other.map(|other| other.line));
+        }
+    }
+    let (ours, theirs) = (narrow.bounds.named(), wide.bounds.named());
+    for ((name, ours, _), (_, theirs, words)) in ours.iter().zip(&theirs) {
+        if theirs > ours {
+            add("bounds", format!("{name} {words}"), wide.bounds.line);
         }
     }
     found

@@ -55,6 +55,9 @@ fn every_kind_of_rule_is_compared_both_ways() {
             "socket inet dgram, protocol 17",
         ),
         ("environment", "[[environment]]\npass = [\"A\"]\nreason = \"r\"\n", "A, passed on"),
+        ("bounds", "[bounds]\nprocesses = 4000\nreason = \"r\"\n", "processes 4000"),
+        ("bounds", "[bounds]\ndisk = \"1TiB\"\nreason = \"r\"\n", "disk 1TiB"),
+        ("bounds", "[bounds]\nfiles = \"unlimited\"\nreason = \"r\"\n", "files unlimited"),
     ];
     for (kind, rule, text) in kinds {
         let diff = Diff::between(&policy(""), &policy(rule));

@@ -40,6 +40,7 @@ pub(super) struct File {
     #[serde(default)]
     pub(super) rlimit: Vec<Spanned<Rlimit>>,
     pub(super) log: Option<Spanned<Log>>,
+    pub(super) bounds: Option<Spanned<super::bounds::File>>,
 }
 
 fn weakest() -> Tier {

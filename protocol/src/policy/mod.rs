@@ -9,6 +9,7 @@
 //! paths are absolute or begin with a placeholder and contain no `..`; a soft limit is not above its hard limit; where
 //! egress is `none`, no rule names a port to connect to or a socket that leaves the machine.
 
+mod bounds;
 mod check;
 pub mod decide;
 mod diff;
@@ -26,6 +27,7 @@ use sha2::{Digest, Sha256};
 
 use crate::tier::Tier;
 
+pub use bounds::{Bounds, LEAST_TASKS, Size};
 pub use diff::{Diff, Difference};
 pub use egress::Egress;
 pub use error::PolicyError;
@@ -84,10 +86,12 @@ pub struct Policy {
     pub sockets: SocketRules,
     /// Where the agent's environment comes from. Whatever is not named is left out.
     pub environment: Vec<EnvironmentRule>,
-    /// Resource limits.
+    /// Resource limits of each process.
     pub rlimits: Vec<RlimitRule>,
     /// What the kernel is asked to write down; `None`: nothing.
     pub log: Option<LogRule>,
+    /// What a session may take of the machine.
+    pub bounds: Bounds,
 }
 
 impl Policy {

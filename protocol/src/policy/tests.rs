@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const FRAME: &str = r#"version = 1
+pub(super) const FRAME: &str = r#"version = 1
 name = "test"
 [landlock]
 abi = 6

@@ -12,6 +12,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::ready::Ready;
 use crate::audit::Audit;
+use crate::bounds::{Bounds, watch};
 use crate::exec::Door;
 use crate::http::auth;
 use crate::http::metrics::Metrics;
@@ -41,6 +42,8 @@ pub struct Hosted {
     pub clients: mpsc::Sender<FromClient>,
     /// To its relay.
     pub orders: mpsc::Sender<Order>,
+    /// What it may take of the machine, and takes.
+    pub bounds: Rc<Bounds>,
     /// Its counters.
     pub metrics: Rc<Metrics>,
     /// Shared by all its outboxes.
@@ -99,6 +102,7 @@ pub fn start(
         journals: Journals::open(&state).map_err(volume)?,
         state,
         inspector: ready.inspector,
+        bounds: Rc::clone(&ready.bounds),
         grace: Duration::from_secs(ready.config.grace),
         running: Rc::clone(&exec.running),
         metrics: Rc::clone(&metrics),
@@ -107,11 +111,14 @@ pub fn start(
     });
     let (clients, from_clients) = mpsc::channel(LINES);
     let (orders, taken) = mpsc::channel(ORDERS);
+    let watched = watch::run(Rc::clone(&ready.bounds), orders.downgrade());
+    tokio::task::spawn_local(watched);
     let hosted = Rc::new(Hosted {
         fixed,
         exec: Rc::clone(&exec),
         clients,
         orders,
+        bounds: ready.bounds,
         metrics,
         drained,
         attachments,
@@ -149,6 +156,7 @@ fn status(ready: &Ready, boot: BootId) -> WorkerStatus {
         evidence: None,
         handed_variables: ready.config.agent.env.keys().cloned().collect(),
         audit_head: None,
+        usage: ready.bounds.usage(),
     }
 }
 
@@ -185,6 +193,7 @@ impl Hosted {
             prompted: saved.prompted,
             evidence,
             audit_head: self.audit.head(),
+            usage: self.bounds.usage(),
             ..self.fixed.clone()
         })
     }

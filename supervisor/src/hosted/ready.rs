@@ -10,12 +10,15 @@ use std::rc::Rc;
 use casemate_protocol::policy::{Policy, Port};
 use casemate_protocol::ports::PortRange;
 use casemate_protocol::tier::Tier;
+use casemate_protocol::usage::HeldBy;
 use casemate_protocol::worker::{StartError, WorkerConfig};
 use casemate_sandbox::namespaces::Withdrawal;
+use casemate_sandbox::users;
 use casemate_sandbox::{Places, SpawnError, Step, Wall, WallError};
 use nix::errno::Errno;
 
 use super::state::State;
+use crate::bounds::Bounds;
 use crate::environment::{self, DEFAULT_PATH};
 use crate::evidence::Inspector;
 use crate::layout::Layout;
@@ -48,6 +51,8 @@ pub struct Making<'a> {
     pub ports: PortRange,
     /// Where its processes run.
     pub session: Rc<Session>,
+    /// Nothing but this session's worker runs as its user, so that the kernel can count it.
+    pub alone: bool,
     /// How the supervisor is shielded: one line a mechanism.
     pub shield: Vec<String>,
     /// Who hears how it goes.
@@ -65,6 +70,8 @@ pub struct Ready {
     pub state: State,
     /// Where its processes run.
     pub session: Rc<Session>,
+    /// What it may take of the machine.
+    pub bounds: Rc<Bounds>,
     /// The agent's wall.
     pub wall: Wall,
     /// How to start the agent.
@@ -90,7 +97,15 @@ pub async fn make(making: Making<'_>) -> Result<Ready, StartError> {
     let report = making.report;
     let mut places = layout.places(&config, file.as_deref(), ports);
     places.never.extend(making.others.iter().cloned());
-    let wall = build_wall(&policy, &places)?;
+    let tasks = policy.bounds.processes.filter(|_| making.alone);
+    let bounds = Bounds::set(
+        policy.bounds,
+        if tasks.is_some() { HeldBy::Kernel } else { HeldBy::Watch },
+        vec![layout.inside.work.clone(), layout.inside.home.clone(), layout.inside.scratch.clone()],
+        Rc::clone(&session),
+    )
+    .map_err(|error| StartError::Other { message: chain(&error) })?;
+    let wall = build_wall(&policy, &places, tasks)?;
     let given = casemate_sandbox::environment(&policy, &places);
     let path = path_of(&given);
     let git = environment::find_program("git", &path, &layout.inside.work).ok();
@@ -108,7 +123,7 @@ pub async fn make(making: Making<'_>) -> Result<Ready, StartError> {
         config: &config,
         layout: &layout,
         session: &session,
-        wall: &cloning_wall(&policy, &places, &layout, resolved.as_ref())?,
+        wall: &cloning_wall(&policy, &places, tasks, &layout, resolved.as_ref())?,
         path: &path,
         git: git.as_deref(),
         resolved: resolved.as_ref(),
@@ -150,6 +165,8 @@ pub async fn make(making: Making<'_>) -> Result<Ready, StartError> {
     let inspector = Inspector { git, env, work: layout.inside.work.clone(), base: marker.base };
     let mut enforcement = wall.summary();
     enforcement.extend(making.shield);
+    enforcement.push(bounds.summary());
+    enforcement.push(identity(making.alone));
     enforcement.push(format!("tcp ports {} claimed", environment::first_and_last(ports)));
     Ok(Ready {
         policy_revision: policy.revision,
@@ -157,6 +174,7 @@ pub async fn make(making: Making<'_>) -> Result<Ready, StartError> {
         layout,
         state,
         session,
+        bounds,
         wall,
         recipe,
         inspector,
@@ -164,6 +182,13 @@ pub async fn make(making: Making<'_>) -> Result<Ready, StartError> {
         skills_revision,
         enforcement,
     })
+}
+
+/// Whom the session runs as, for the status.
+fn identity(alone: bool) -> String {
+    let namespace = if users::in_own_namespace() { "own" } else { "the machine's" };
+    let shared = if alone { "this worker's alone" } else { "shared with others" };
+    format!("uid {} {shared}, user namespace {namespace}", nix::unistd::geteuid())
 }
 
 /// In tier `domain` a program may be there and yet be closed to the agent.
@@ -181,8 +206,8 @@ fn within_reach(session: &Session, wall: &Wall, program: &Path) -> Result<(), St
     Ok(())
 }
 
-fn build_wall(policy: &Policy, places: &Places) -> Result<Wall, StartError> {
-    Wall::build(policy, places).map_err(|error| {
+fn build_wall(policy: &Policy, places: &Places, tasks: Option<u32>) -> Result<Wall, StartError> {
+    let wall = Wall::build(policy, places).map_err(|error| {
         let message = chain(&error);
         match error {
             WallError::NoLandlock { .. } | WallError::Kernel { .. } => {
@@ -190,17 +215,22 @@ fn build_wall(policy: &Policy, places: &Places) -> Result<Wall, StartError> {
             }
             _ => StartError::Policy { message },
         }
+    })?;
+    Ok(match tasks {
+        Some(tasks) => wall.limit_tasks(tasks),
+        None => wall,
     })
 }
 
 fn cloning_wall(
     policy: &Policy,
     places: &Places,
+    tasks: Option<u32>,
     layout: &Layout,
     resolved: Option<&Resolved>,
 ) -> Result<Wall, StartError> {
     let port = resolved.map(|from| from.remote.port);
-    build_wall(policy, &layout.cloning_places(places.clone(), port))
+    build_wall(policy, &layout.cloning_places(places.clone(), port), tasks)
 }
 
 /// The session itself may connect to this port later on.

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::fmt::Write as _;
 
 use casemate_protocol::sharing::SessionSummary;
+use casemate_protocol::usage::Usage;
 use casemate_protocol::worker::{Activity, AgentState, WorkerStatus};
 
 /// What is counted. Single-threaded.
@@ -83,6 +84,7 @@ impl Metrics {
         line("attached", "gauge", "Connected clients.", status.attachments.into());
         line("execs", "gauge", "Commands of exec that run.", status.execs.into());
         self.counters(&mut line, refused, orphans);
+        bounds(&mut line, &status.usage);
         // A label's value, as Prometheus shows what is no number; hex digits need no escapes.
         let _ = write!(
             text,
@@ -143,5 +145,24 @@ impl Metrics {
             casemate_sandbox::shield::refused_calls(),
         );
         line("orphans_reaped_total", "Orphaned processes reaped.", orphans);
+    }
+}
+
+fn bounds(line: &mut dyn FnMut(&str, &str, &str, u64), usage: &Usage) {
+    line("processes", "gauge", "Processes of the session.", usage.processes.into());
+    line("tasks", "gauge", "Processes and threads of the session.", usage.tasks.into());
+    line("tasks_peak", "gauge", "The most of them so far.", usage.peak_tasks.into());
+    let disk = usage.disk.as_ref();
+    for (name, help, value) in [
+        ("tasks_limit", "The most it may have.", usage.tasks_limit.map(u64::from)),
+        ("disk_bytes", "Bytes on disk, when last measured.", disk.map(|disk| disk.bytes)),
+        ("files", "Files and directories, when last measured.", disk.map(|disk| disk.files)),
+        ("disk_limit_bytes", "The most bytes it may take.", usage.disk_limit),
+        ("files_limit", "The most files it may have.", usage.files_limit),
+        ("volume_free_bytes", "Bytes left on the volume.", usage.volume_free),
+    ] {
+        if let Some(value) = value {
+            line(name, "gauge", help, value);
+        }
     }
 }

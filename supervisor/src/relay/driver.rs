@@ -55,6 +55,10 @@ pub enum Order {
     Patch(oneshot::Sender<Result<Vec<u8>, PatchError>>),
     /// Accept them again.
     Reopen(oneshot::Sender<()>),
+    /// Tell whoever prompts.
+    Notice(String),
+    /// End the session's processes at once, and with them the generation, for this reason.
+    End(String),
     /// End the worker; clients are closed with the code and words.
     Stop(u16, String),
     /// Pass a signal to the agent.
@@ -133,6 +137,8 @@ async fn carry_out(generation: &mut Generation, order: Order) {
             generation.reopen();
             let _ = answer.send(());
         }
+        Order::Notice(text) => generation.handle(Event::Notice(&text)),
+        Order::End(cause) => generation.end(&cause, exit::BOUNDS).await,
         Order::Stop(code, words) => generation.stop(code, &words).await,
         Order::Signal(signal) => generation.signal(signal),
     }

@@ -9,6 +9,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use nix::fcntl::{FallocateFlags, fallocate};
 use sha2::{Digest as _, Sha256};
 
 use super::outbox::Item;
@@ -24,7 +25,12 @@ pub struct Journals {
 struct Journal {
     file: File,
     length: u64,
+    /// Up to here the disk's blocks are the journal's already.
+    reserved: u64,
 }
+
+/// What a journal has of the disk beyond its end, so that it goes on for a while where somebody else fills the disk.
+const AHEAD: u64 = 256 << 10;
 
 /// Journals kept open at once; agents make few sessions, but nothing stops one that makes many.
 const MOST_OPEN: usize = 16;
@@ -51,6 +57,7 @@ impl Journals {
         let mut whole = Vec::with_capacity(line.len() + 1);
         whole.extend_from_slice(line);
         whole.push(b'\n');
+        journal.reserve(whole.len() as u64);
         if let Err(error) = journal.file.write_all(&whole) {
             journal.file.set_len(journal.length)?;
             return Err(error);
@@ -110,7 +117,21 @@ impl Journal {
             OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
         let length = whole_lines(&file)?;
         file.set_len(length)?;
-        Ok(Self { file, length })
+        let mut journal = Self { file, length, reserved: 0 };
+        journal.reserve(0);
+        Ok(journal)
+    }
+
+    /// Takes blocks for what comes next and [`AHEAD`] more, if it can; a file system that cannot is none the worse.
+    fn reserve(&mut self, next: u64) {
+        let to = self.length + next + AHEAD;
+        if self.length + next <= self.reserved.saturating_sub(AHEAD / 2) {
+            return;
+        }
+        let length = i64::try_from(to).unwrap_or(i64::MAX);
+        if fallocate(&self.file, FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, length).is_ok() {
+            self.reserved = to;
+        }
     }
 }
 

@@ -122,6 +122,8 @@ impl Shared {
             withdrawal: None,
             ports: claim.own(),
             session: Rc::clone(session),
+            // All of its sessions are one user's: the kernel counts them together.
+            alone: false,
             shield: self.shield.clone(),
             report,
             config,

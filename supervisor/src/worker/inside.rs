@@ -4,8 +4,9 @@ use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
 
 use casemate_protocol::ids::BootId;
-use casemate_protocol::worker::{StartError, StartEvent};
-use casemate_sandbox::Spawner;
+use casemate_protocol::tier::Tier;
+use casemate_protocol::worker::{StartError, StartEvent, WorkerConfig};
+use casemate_sandbox::{Spawner, users};
 
 use super::outside::Prepared;
 use super::signals::{Ending, forward};
@@ -39,6 +40,7 @@ pub(super) async fn run(
     let session_spawner = spawner.session().map_err(|error| ready::no_session(&error))?;
     let session = Rc::new(Session::new(session_spawner, reaper));
     let Prepared { wanted, layout, resolved, lock, withdrawal } = prepared;
+    let alone = counted_alone(&wanted.config);
     let making = Making {
         config: wanted.config,
         policy: wanted.policy,
@@ -49,6 +51,7 @@ pub(super) async fn run(
         withdrawal,
         ports: claim.own(),
         session: Rc::clone(&session),
+        alone,
         shield: shield.summary().into_iter().chain([filter.to_string()]).collect(),
         report: &Stdout,
     };
@@ -68,6 +71,16 @@ pub(super) async fn run(
     drop(lock);
     drop(claim);
     ended
+}
+
+/// Whether the kernel counts this worker's processes by themselves (RLIMIT_NPROC counts a user in a user namespace): it made a
+/// namespace, was given a user of its own, or its Pod has a namespace of its own (`hostUsers: false`).
+fn counted_alone(config: &WorkerConfig) -> bool {
+    match config.tier {
+        Tier::Domain => config.host_uid.is_some(),
+        Tier::Namespace => true,
+        Tier::Pod => users::in_own_namespace(),
+    }
 }
 
 /// Serves the one session; the worker's exit code.

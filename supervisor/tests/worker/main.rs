@@ -6,6 +6,7 @@
 
 mod audit;
 mod bad_input;
+mod bounds;
 mod client;
 mod door;
 mod ends;

@@ -38,6 +38,17 @@ pub(super) fn waited(session: &str, notice: &str, status: &str) -> Vec<u8> {
     )
 }
 
+/// Tells a client something inside a turn.
+pub(super) fn notice(session: &str, id: &str, text: &str) -> Vec<u8> {
+    let title = quote(&format!("casemate: {text}"));
+    update(
+        session,
+        &format!(
+            r#"{{"sessionUpdate":"tool_call","toolCallId":"{id}","title":{title},"kind":"other","status":"completed"}}"#
+        ),
+    )
+}
+
 /// `text` as raw JSON.
 pub(super) fn quote(text: &str) -> String {
     serde_json::Value::from(text).to_string()

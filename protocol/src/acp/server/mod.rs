@@ -12,6 +12,7 @@
 //! | `turns`, `cancel` | one turn at a time; a cancel hits what it was meant for, or nothing |
 //! | `asks` | each request of the agent is answered once |
 //! | `updates` | journaled, shown to who attached, never in the wrong turn |
+//! | `notices` | what the supervisor has to say is said inside a turn, once |
 //! | `ending` | the agent's end reaches everybody who waits |
 //!
 //! Invariants: lines for the agent hold no line break; what is not spliced arrives byte for byte; every request of a
@@ -29,6 +30,7 @@ mod ending;
 mod handshake;
 mod ids;
 mod lines;
+mod notices;
 mod setup;
 #[cfg(test)]
 mod tests;
@@ -75,6 +77,8 @@ pub enum Event<'a> {
         /// What ended it, in words.
         cause: &'a str,
     },
+    /// Something that whoever prompts should know, in one sentence.
+    Notice(&'a str),
     /// Time has passed (see [`Server::deadline`]).
     Tick,
 }
@@ -127,6 +131,7 @@ pub struct Server {
     conversations: conversations::Conversations,
     turns: turns::Turns,
     asks: asks::Asks,
+    notices: notices::Notices,
     quiesced: bool,
     /// The last line of the agent that was no message.
     noise: Option<String>,
@@ -153,6 +158,7 @@ impl Server {
             conversations: conversations::Conversations::default(),
             turns: turns::Turns::default(),
             asks: asks::Asks::default(),
+            notices: notices::Notices::default(),
             quiesced: false,
             noise: None,
             spoke: false,
@@ -169,6 +175,7 @@ impl Server {
             Event::Disconnected(conn) => self.disconnected(conn, now, out),
             Event::FromAgent(line) => self.agent_wrote(line, now, out),
             Event::AgentEnded { cause } => self.agent_ended(cause, out),
+            Event::Notice(text) => self.notice(text, out),
             Event::Tick => {}
         }
         self.expire_asks(now, out);

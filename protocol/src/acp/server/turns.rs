@@ -71,6 +71,11 @@ impl Turns {
         self.running.as_ref().is_some_and(|running| running.session == session)
     }
 
+    /// The conversation whose turn runs.
+    pub(super) fn running(&self) -> Option<&str> {
+        self.running.as_ref().map(|running| running.session.as_str())
+    }
+
     /// The running turn was cancelled; `call`: only if it is this one.
     pub(super) fn mark_cancelled(&mut self, call: Option<u64>) {
         if let Some(running) = &mut self.running {
@@ -165,6 +170,7 @@ impl Server {
         let call = self.forward(conn, frame, Purpose::Prompt, Vec::new(), out);
         self.turns.running = Some(Running { call, session: session.to_owned(), cancelled: false });
         self.attach(conn, session, out);
+        self.say_notices(out);
     }
 
     /// The agent answered a prompt: the next one's turn.

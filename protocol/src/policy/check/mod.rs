@@ -7,6 +7,7 @@ use std::hash::Hash;
 
 use toml::Spanned;
 
+use super::bounds::{self, Bounds, LEAST_TASKS, Size};
 use super::error::{PolicyError, position};
 use super::file::{self, Op};
 use super::{
@@ -85,6 +86,7 @@ impl<'a> Checker<'a> {
             environment: self.environment(file.environment)?,
             rlimits: self.rlimits(file.rlimit)?,
             log: file.log.map(|rule| self.log(rule)).transpose()?,
+            bounds: self.bounds(file.bounds)?,
         })
     }
 
@@ -298,6 +300,39 @@ impl<'a> Checker<'a> {
             });
         }
         Ok(checked)
+    }
+
+    fn bounds(&self, table: Option<Spanned<bounds::File>>) -> Checked<Bounds> {
+        let default = Bounds::default();
+        let Some(table) = table else { return Ok(default) };
+        let line = Some(self.line(&table));
+        let bounds::File { processes, disk, files, reason } = table.into_inner();
+        self.reason(reason)?;
+        let processes = match processes {
+            None => default.processes,
+            Some(value) => match self.limit(&value)?.map(u32::try_from).transpose() {
+                Ok(Some(tasks)) if tasks < LEAST_TASKS => {
+                    let least = format!("too few to work with: write at least {LEAST_TASKS}");
+                    return Err(self.wrong(&value, least));
+                }
+                Ok(tasks) => tasks,
+                Err(_) => return Err(self.wrong(&value, "not a limit: write a smaller number")),
+            },
+        };
+        let disk = match disk {
+            None => default.disk,
+            Some(value) => match value.get_ref().as_str() {
+                Some("unlimited") => None,
+                text => Some(text.and_then(Size::parse).map(|size| size.0).ok_or_else(|| {
+                    self.wrong(
+                        &value,
+                        "not a size: write \"20GiB\" (KiB, MiB, TiB) or \"unlimited\"",
+                    )
+                })?),
+            },
+        };
+        let files = files.map_or(Ok(default.files), |value| self.limit(&value))?;
+        Ok(Bounds { processes, disk, files, line })
     }
 
     fn limit(&self, value: &Spanned<toml::Value>) -> Checked<Option<u64>> {

@@ -66,6 +66,8 @@ pub(super) struct Wall<'a> {
     pub(super) rlimits: &'a [Rlimit],
     /// What Landlock is told about its log.
     pub(super) log: u32,
+    /// The nice value, not below the suspended thread's.
+    pub(super) nice: c_int,
 }
 
 /// What the child does behind the wall.
@@ -143,6 +145,9 @@ fn run(plan: &Plan<'_>) -> Result<(), Failure> {
         // SAFETY: the kernel reads one live, initialised structure.
         check(Step::Rlimit, unsafe { libc::setrlimit(limit.resource, &raw const value) })?;
     }
+    // Relative to the supervisor, whom the session must not starve; nobody unprivileged lowers it again (setpriority(2)).
+    // SAFETY: plain numbers; the priority is this task's own.
+    check(Step::Priority, unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, plan.wall.nice) })?;
     for ruleset in [plan.wall.scope, plan.wall.ruleset] {
         // SAFETY: plain numbers.
         let walled =

@@ -86,6 +86,8 @@ pub enum Step {
     Chdir,
     /// setrlimit(2).
     Rlimit,
+    /// setpriority(2).
+    Priority,
     /// landlock_restrict_self(2).
     Landlock,
     /// Standard descriptors in, all others away.
@@ -97,7 +99,7 @@ pub enum Step {
 }
 
 impl Step {
-    const ALL: [Self; 14] = [
+    const ALL: [Self; 15] = [
         Self::Spawner,
         Self::Request,
         Self::SignalScope,
@@ -108,6 +110,7 @@ impl Step {
         Self::Setsid,
         Self::Chdir,
         Self::Rlimit,
+        Self::Priority,
         Self::Landlock,
         Self::Descriptors,
         Self::Terminal,
@@ -132,6 +135,7 @@ impl fmt::Display for Step {
             Self::Setsid => "the child got no session of its own",
             Self::Chdir => "the working directory cannot be entered: check that it exists",
             Self::Rlimit => "a resource limit was refused: lower the policy's limits below this process's own",
+            Self::Priority => "the child's priority could not be lowered: let the policy allow setpriority(2) for oneself",
             Self::Landlock => "the Landlock ruleset was refused: a process holds at most 16 layers",
             Self::Descriptors => "the child's descriptors could not be set up",
             Self::Terminal => "the terminal cannot be the command's own: check that it is one and that no other session has it",

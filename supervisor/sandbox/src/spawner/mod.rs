@@ -18,6 +18,7 @@ mod scope;
 mod session;
 mod stack;
 mod starter;
+mod watch;
 mod wire;
 
 use std::collections::VecDeque;
@@ -36,6 +37,7 @@ use nix::unistd::{ForkResult, Pid};
 
 pub use command::{Command, ProbeAnswer, SpawnError, Step};
 pub(crate) use scope::SignalScope;
+pub use watch::Usage;
 
 use crate::single::require_single_thread;
 use crate::wall::{Wall, WallId};
@@ -180,6 +182,37 @@ impl SessionSpawner {
     /// The spawner is gone.
     pub fn kill_all(&self) -> Result<(), SpawnError> {
         self.locked(|client| call(&client.socket, Kind::KillAll, &[], &[])).map(drop)
+    }
+
+    /// From now on, more than `tasks` processes and threads end the session's processes: counted and killed by a thread of
+    /// the spawner's, whatever the supervisor is busy with. How late that may be: see [`Usage`].
+    ///
+    /// # Errors
+    /// The spawner is gone, or has no thread left for it.
+    pub fn bound(&self, tasks: u32) -> Result<(), SpawnError> {
+        let body = tasks.to_ne_bytes();
+        self.locked(|client| call(&client.socket, Kind::Bound, &body, &[])).map(drop)
+    }
+
+    /// Begins to measure trees, in the spawner and behind everything else that wants a processor; a walk that is under way goes
+    /// on instead. [`Usage::walks`] tells when one has ended. Only after [`bound`](Self::bound).
+    ///
+    /// # Errors
+    /// The spawner is gone, or has no thread left for it.
+    pub fn measure(&self, trees: &[PathBuf]) -> Result<(), SpawnError> {
+        let texts = trees.iter().map(|path| c_path(path)).collect::<Result<Vec<_>, _>>()?;
+        let texts: Vec<&CStr> = texts.iter().map(CString::as_c_str).collect();
+        let body = wire::encode_probe(&texts);
+        self.locked(|client| call(&client.socket, Kind::Measure, &body, &[])).map(drop)
+    }
+
+    /// What the session runs, as last counted; nothing, where [`bound`](Self::bound) was not called.
+    ///
+    /// # Errors
+    /// The spawner is gone.
+    pub fn usage(&self) -> Result<Usage, SpawnError> {
+        let (_, numbers) = self.locked(|client| call(&client.socket, Kind::Usage, &[], &[]))?;
+        Usage::decode(&numbers).ok_or(SpawnError::new(Step::Spawner, libc::EBADMSG))
     }
 
     /// Ends the session's processes and its threads in the spawner; every call after this fails. What dropping does, for

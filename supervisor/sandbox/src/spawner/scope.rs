@@ -5,9 +5,10 @@
 //! whom signal 0 reaches is of the session.
 
 use std::fs;
+use std::io;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
-use std::thread::sleep;
+use std::thread::{Builder, JoinHandle, sleep};
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -97,6 +98,23 @@ impl SignalScope {
         self.ruleset.as_fd()
     }
 
+    /// Runs `body` in a new thread of this scope, with a proof of its own: threads inherit the domain of whoever starts
+    /// them (landlock(7)), and the kernel's word is asked for again there. `body` gets none where it is not given.
+    pub(super) fn in_thread(
+        &self,
+        name: &str,
+        stack: usize,
+        body: impl FnOnce(&SignalScope) + Send + 'static,
+    ) -> io::Result<JoinHandle<()>> {
+        let (ruleset, outsider) = (self.ruleset.try_clone()?, self.outsider);
+        Builder::new().name(name.to_owned()).stack_size(stack).spawn(move || {
+            let scope = Self { ruleset, outsider, not_send: PhantomData };
+            if scope.verify().is_ok() {
+                body(&scope);
+            }
+        })
+    }
+
     /// SIGKILL to every process of the session.
     ///
     /// One pass leaves nobody: the kernel sends under the task list's lock, and a fork that takes that lock later sees
@@ -129,13 +147,33 @@ impl SignalScope {
     /// kill(-1, 0) would not tell: it succeeds where everybody is out of reach. Without /proc nobody is seen, and the
     /// SIGKILL that was sent has to do.
     fn somebody_lives(&self) -> bool {
+        self.members().any(|pid| stat(pid).is_some_and(|stat| stat.is_alive()))
+    }
+
+    /// The processes of the session, the dead that nobody has reaped among them.
+    fn members(&self) -> impl Iterator<Item = Pid> + use<> {
         let own = getpid();
         fs::read_dir("/proc")
             .into_iter()
             .flatten()
             .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
             .map(Pid::from_raw)
-            .any(|pid| pid != own && kill(pid, None).is_ok() && lives(pid))
+            .filter(move |pid| *pid != own && kill(*pid, None).is_ok())
+    }
+
+    /// How many processes and how many tasks (threads, of which a process has at least one) the session has: what the
+    /// kernel's own limit counts. Stops a little above `enough` tasks.
+    pub(super) fn count(&self, enough: u32) -> Count {
+        let mut count = Count::default();
+        for pid in self.members() {
+            let threads = stat(pid).map_or(1, |stat| stat.threads.max(1));
+            count.processes += 1;
+            count.tasks = count.tasks.saturating_add(threads);
+            if count.tasks > enough {
+                break;
+            }
+        }
+        count
     }
 }
 
@@ -156,18 +194,38 @@ fn allow_moves(ruleset: &OwnedFd) -> Result<(), Errno> {
     Errno::result(added).map(drop)
 }
 
-/// Neither gone nor dead and waiting to be reaped.
-fn lives(pid: Pid) -> bool {
-    fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| is_alive(&stat))
+/// How much is running.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Count {
+    pub(super) processes: u32,
+    pub(super) tasks: u32,
 }
 
-/// Reads proc_pid_stat(5): state is field 3, the number of threads field 20. A first thread that left before the others is
-/// shown as dead as well.
-fn is_alive(stat: &str) -> bool {
-    let mut fields = stat.rsplit(')').next().unwrap_or_default().split_ascii_whitespace();
-    let dead = matches!(fields.next(), Some("Z" | "X") | None);
-    let threads = fields.nth(16).and_then(|field| field.parse::<u32>().ok()).unwrap_or(0);
-    !dead || threads > 1
+/// What matters here of proc_pid_stat(5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stat {
+    /// Field 3 is Z or X.
+    dead: bool,
+    /// Field 20.
+    threads: u32,
+}
+
+fn stat(pid: Pid) -> Option<Stat> {
+    Stat::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+impl Stat {
+    fn parse(stat: &str) -> Option<Self> {
+        let mut fields = stat.rsplit(')').next()?.split_ascii_whitespace();
+        let dead = matches!(fields.next()?, "Z" | "X");
+        let threads = fields.nth(16).and_then(|field| field.parse().ok()).unwrap_or(0);
+        Some(Self { dead, threads })
+    }
+
+    /// Neither gone nor dead and waiting to be reaped. A first thread that left before the others is shown as dead as well.
+    fn is_alive(self) -> bool {
+        !self.dead || self.threads > 1
+    }
 }
 
 #[cfg(test)]
@@ -181,8 +239,10 @@ mod tests {
                 "7 (a) R (b) {state} 1 7 7 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 {threads} 0 100 0 0"
             )
         };
+        let is_alive = |stat: &str| Stat::parse(stat).is_some_and(Stat::is_alive);
         assert!(is_alive(&stat("S", 1)) && is_alive(&stat("D", 1)) && is_alive(&stat("Z", 2)));
         assert!(!is_alive(&stat("Z", 1)) && !is_alive(&stat("X", 0)) && !is_alive(""));
+        assert_eq!(Stat::parse(&stat("S", 5)), Some(Stat { dead: false, threads: 5 }));
         let own = fs::read_to_string("/proc/self/stat").unwrap();
         assert!(is_alive(&own));
     }

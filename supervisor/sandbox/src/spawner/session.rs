@@ -4,7 +4,10 @@
 //! It wears no wall itself, so no policy can take kill(2) from it. It ends when its socket does: the session was dropped,
 //! or the supervisor is gone; either way nothing of the session is left when the thread is gone.
 
+use std::ffi::{CStr, OsStr};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::thread::{Builder, JoinHandle};
 
 use nix::errno::Errno;
@@ -12,7 +15,8 @@ use nix::errno::Errno;
 use super::command::Step;
 use super::requests::{Failure, Request, Requests, answer};
 use super::scope::SignalScope;
-use super::starter::Starter;
+use super::starter::{self, Starter};
+use super::watch::Watch;
 use super::wire::{self, Kind, Reply};
 
 /// Enough for a thread's loop in an unoptimised build; request buffers are on the heap.
@@ -29,8 +33,11 @@ pub(super) fn serve(socket: &UnixStream) {
         }
     };
     let mut starters = Vec::new();
+    let mut watch = None;
     // A broken socket and a closed one mean the same: nobody is left who could ask for anything.
-    let _ = requests(socket, &scope, &mut starters);
+    let _ = requests(socket, &scope, &mut starters, &mut watch);
+    // Before the ends below, which only this thread waits for.
+    drop(watch);
     // Their sockets are closed as well by now. A start that was under way ends first, or it would outlive the kill.
     for starter in starters {
         let _ = starter.join();
@@ -43,6 +50,7 @@ fn requests(
     socket: &UnixStream,
     scope: &SignalScope,
     starters: &mut Vec<JoinHandle<()>>,
+    watch: &mut Option<Watch>,
 ) -> Result<(), Errno> {
     answer(socket, Ok(Reply::default()), &[])?;
     let mut requests = Requests::new(socket);
@@ -52,6 +60,21 @@ fn requests(
             Kind::Wall => {
                 starters.retain(|starter| !starter.is_finished());
                 start(scope, request).map(|starter| starters.push(starter))
+            }
+            Kind::Bound => {
+                let limit = wire::decode_bound(request.body).ok_or(Errno::EBADMSG)?;
+                Watch::start(scope, limit).map(|started| *watch = Some(started)).map_err(errno)
+            }
+            Kind::Usage => {
+                let usage = watch.as_ref().map(Watch::usage).unwrap_or_default().encode();
+                let reply = Reply { extra: wire::USAGE, ..Reply::default() };
+                answer(socket, Ok(reply), &usage)?;
+                continue;
+            }
+            Kind::Measure => {
+                let trees = wire::decode_probe(request.body).ok_or(Errno::EBADMSG)?;
+                let trees = trees.iter().map(|path| path_of(path)).collect();
+                watch.as_ref().map_or(Ok(()), |watch| watch.measure(trees)).map_err(errno)
             }
             Kind::Spawn | Kind::Probe => return Err(Errno::EBADMSG),
         };
@@ -65,14 +88,20 @@ fn start(scope: &SignalScope, request: Request<'_>) -> Result<JoinHandle<()>, Fa
     let malformed = (Step::Request, Errno::EBADMSG);
     let wall = wire::decode_wall(request.body).ok_or(malformed)?;
     let [ruleset, socket] = <[_; 2]>::try_from(request.descriptors).map_err(|_| malformed)?;
-    let errno = |error: std::io::Error| {
-        (Step::Clone, Errno::from_raw(error.raw_os_error().unwrap_or(libc::EAGAIN)))
-    };
     let scope = scope.ruleset().try_clone_to_owned().map_err(errno)?;
-    let (starter, socket) = (Starter { scope, ruleset, wall }, UnixStream::from(socket));
+    let (starter, socket) =
+        (Starter { scope, ruleset, wall, nice: starter::nice() }, UnixStream::from(socket));
     Builder::new()
         .name("wall".to_owned())
         .stack_size(THREAD_STACK)
         .spawn(move || starter.serve(&socket))
         .map_err(errno)
+}
+
+fn path_of(text: &CStr) -> PathBuf {
+    PathBuf::from(OsStr::from_bytes(text.to_bytes()))
+}
+
+fn errno(error: std::io::Error) -> Failure {
+    (Step::Clone, Errno::from_raw(error.raw_os_error().unwrap_or(libc::EAGAIN)))
 }

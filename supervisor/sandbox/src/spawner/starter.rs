@@ -6,7 +6,7 @@
 //! gets a domain of its own. All that the thread calls to start a child has to pass the programs; a policy that refuses
 //! it makes the step that was refused fail, with its errno.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, c_char, c_int};
 use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::ptr::null;
@@ -26,11 +26,25 @@ pub(super) struct Starter {
     pub(super) scope: OwnedFd,
     pub(super) ruleset: OwnedFd,
     pub(super) wall: WallBody,
+    /// What the started processes get.
+    pub(super) nice: c_int,
+}
+
+/// How much a session yields to the supervisor and everybody else: a third of their weight where the processors are all
+/// taken (sched(7)), nothing where they are not.
+const YIELDS: c_int = 5;
+
+/// The nice value for what the calling thread starts.
+pub(super) fn nice() -> c_int {
+    // SAFETY: plain numbers. The one error (no such task) cannot be: -1 is a nice value like others.
+    let own = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+    (own + YIELDS).min(19)
 }
 
 impl Starter {
     /// The thread's whole life.
     pub(super) fn serve(&self, socket: &UnixStream) {
+        block_signals();
         let ready = Stack::new().map_err(|errno| (Step::Stack, errno)).and_then(|stack| {
             self.put_on_programs()?;
             Ok(stack)
@@ -77,7 +91,9 @@ impl Starter {
                     Ok((reply, numbers)) => answer(socket, Ok(reply), &numbers)?,
                     Err(failure) => answer(socket, Err(failure), &[])?,
                 },
-                Kind::Wall | Kind::KillAll => return Err(Errno::EBADMSG),
+                Kind::Wall | Kind::KillAll | Kind::Bound | Kind::Usage | Kind::Measure => {
+                    return Err(Errno::EBADMSG);
+                }
             }
         }
         Ok(())
@@ -124,9 +140,26 @@ impl Starter {
             ruleset: self.ruleset.as_raw_fd(),
             rlimits: &self.wall.rlimits,
             log: self.wall.logging.restrict_self,
+            nice: self.nice,
         };
         child::start(&Plan::new(around, errand), stack)
     }
+}
+
+/// All 64 of them, for the children's sake ([`super::child`], point 5). The C library's functions leave out two that it keeps
+/// for itself, and when it starts the first thread it unblocks them and installs a handler for one.
+fn block_signals() {
+    let all = u64::MAX;
+    // SAFETY: the kernel reads one set of the given size. KILL and STOP in it are ignored.
+    unsafe {
+        libc::syscall(
+            libc::SYS_rt_sigprocmask,
+            libc::SIG_SETMASK,
+            &raw const all,
+            std::ptr::null_mut::<u64>(),
+            size_of::<u64>(),
+        )
+    };
 }
 
 /// The three descriptors; all above 2, for the spawner keeps 0, 1 and 2 occupied.

@@ -27,6 +27,12 @@ pub(super) enum Kind {
     Probe,
     /// To the session: end every process of it.
     KillAll,
+    /// To the session, once: watch over this many tasks at most.
+    Bound,
+    /// To the session: what the watch has counted and measured. Numbers: [`super::Usage`]'s fields in their order.
+    Usage,
+    /// To the session: begin to measure these trees.
+    Measure,
 }
 
 /// The head of a request.
@@ -51,6 +57,9 @@ impl Header {
             2 => Kind::Spawn,
             3 => Kind::Probe,
             4 => Kind::KillAll,
+            5 => Kind::Bound,
+            6 => Kind::Usage,
+            7 => Kind::Measure,
             _ => return None,
         };
         Some(Self { kind, length: reader.u32()? })
@@ -194,6 +203,13 @@ pub(super) fn decode_probe(body: &[u8]) -> Option<Vec<&CStr>> {
     let mut reader = Reader(body);
     let count = reader.u32()?;
     reader.texts(count)
+}
+
+/// How many numbers answer [`Kind::Usage`].
+pub(super) const USAGE: u32 = 12;
+
+pub(super) fn decode_bound(body: &[u8]) -> Option<u32> {
+    Reader(body).u32()
 }
 
 /// Lengths above `u32` would need a body above [`MAX_BODY`], which is refused before it is sent.

@@ -31,6 +31,8 @@ use casemate_protocol::ports::PortRange;
 use casemate_protocol::tier::Tier;
 
 pub use egress::check_egress;
+use nix::sys::resource::{Resource, getrlimit};
+
 pub use environment::environment;
 pub use error::WallError;
 pub(crate) use lacks::lacks;
@@ -148,6 +150,16 @@ impl Wall {
     pub fn from_parts(ruleset: OwnedFd, programs: Vec<Program>, rlimits: Vec<Rlimit>) -> Self {
         let (logging, notes) = (Logging::default(), Vec::new());
         Self { id: WallId::next(), ruleset, programs, rlimits, logging, notes }
+    }
+
+    /// Lets each process behind the wall start another only while the kernel counts fewer than `tasks` of its user in its user
+    /// namespace (RLIMIT_NPROC). Of use where nothing but one worker runs as that user there.
+    #[must_use]
+    pub fn limit_tasks(mut self, tasks: u32) -> Self {
+        // Beyond its own hard limit this process could not set it, and it holds in any case.
+        let own = getrlimit(Resource::RLIMIT_NPROC).map_or(libc::RLIM_INFINITY, |(_, hard)| hard);
+        rlimits::lower(&mut self.rlimits, libc::RLIMIT_NPROC, own.min(tasks.into()));
+        self
     }
 
     /// This wall's name towards the spawner.

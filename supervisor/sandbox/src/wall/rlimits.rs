@@ -37,6 +37,14 @@ pub(super) fn fit(policy: &Policy) -> Result<(Vec<Rlimit>, Vec<String>), WallErr
     Ok((limits, notes))
 }
 
+/// Adds a limit, or lowers the one that is there.
+pub(super) fn lower(limits: &mut Vec<Rlimit>, resource: libc::__rlimit_resource_t, to: u64) {
+    match limits.iter_mut().find(|limit| limit.resource == resource) {
+        Some(limit) => (limit.soft, limit.hard) = (limit.soft.min(to), limit.hard.min(to)),
+        None => limits.push(Rlimit { resource, soft: to, hard: to }),
+    }
+}
+
 fn kernel(resource: Resource) -> (Kernel, &'static str) {
     match resource {
         Resource::As => (Kernel::RLIMIT_AS, "as"),
@@ -48,5 +56,23 @@ fn kernel(resource: Resource) -> (Kernel, &'static str) {
         Resource::Nofile => (Kernel::RLIMIT_NOFILE, "nofile"),
         Resource::Nproc => (Kernel::RLIMIT_NPROC, "nproc"),
         Resource::Stack => (Kernel::RLIMIT_STACK, "stack"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_added_or_lowered_and_never_raised() {
+        let resource = libc::RLIMIT_NPROC;
+        let mut limits = Vec::new();
+        lower(&mut limits, resource, 100);
+        assert_eq!(limits, [Rlimit { resource, soft: 100, hard: 100 }]);
+        limits[0].soft = 50;
+        lower(&mut limits, resource, 70);
+        assert_eq!(limits, [Rlimit { resource, soft: 50, hard: 70 }]);
+        lower(&mut limits, resource, 200);
+        assert_eq!(limits, [Rlimit { resource, soft: 50, hard: 70 }]);
     }
 }

@@ -30,7 +30,11 @@ impl Generation {
             Some(exit) => format!("the agent ended with {exit}"),
             None => "the agent's end was not seen".to_owned(),
         };
-        if held {
+        let broken = self.parts.bounds.broken();
+        let code = if broken.is_some() { exit::BOUNDS } else { code };
+        if let Some(broken) = broken {
+            cause = broken;
+        } else if held {
             cause.push_str(" while a process that it left behind held its output");
         }
         tracing::warn!(%cause, "the generation is over");

@@ -23,6 +23,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use crate::audit::Audit;
+use crate::bounds::Bounds;
 use crate::evidence::Inspector;
 use crate::exec::running::Running;
 use crate::http::metrics::{Metrics, add};
@@ -66,6 +67,8 @@ pub struct Parts {
     pub grace: Duration,
     /// Commands that run beside the agent.
     pub running: Rc<Running>,
+    /// What the session may take.
+    pub bounds: Rc<Bounds>,
     /// Counters.
     pub metrics: Rc<Metrics>,
     /// Shared by all outboxes.

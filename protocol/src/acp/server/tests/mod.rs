@@ -11,6 +11,7 @@ mod door;
 mod ending;
 mod handshake;
 mod model;
+mod notices;
 mod setup;
 mod turns;
 mod updates;

@@ -1,0 +1,43 @@
+//! What the supervisor itself has to say to whoever prompts: a bound that comes near, a disk that is full.
+//!
+//! Said inside a turn, as a tool call that is complete: outside of one a client would show it as the beginning of the next.
+//! What comes while no turn runs waits for the next one. It is no word of the agent's, so it is not journaled.
+
+use super::{Action, Server, lines};
+
+/// More than this is not kept for a next turn: the oldest go.
+const MOST: usize = 8;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Notices {
+    waiting: Vec<String>,
+    said: u64,
+}
+
+// === impl Server ===
+
+impl Server {
+    /// Says it now or in the next turn.
+    pub(super) fn notice(&mut self, text: &str, out: &mut Vec<Action>) {
+        if self.notices.waiting.len() == MOST {
+            self.notices.waiting.remove(0);
+        }
+        self.notices.waiting.push(text.to_owned());
+        self.say_notices(out);
+    }
+
+    /// Says what waits where a turn runs and somebody is there to read it.
+    pub(super) fn say_notices(&mut self, out: &mut Vec<Action>) {
+        let (Some(session), Some(client)) = (self.turns.running(), &self.client) else { return };
+        if !client.attached.contains(session) {
+            return;
+        }
+        let session = lines::quote(session);
+        for text in self.notices.waiting.drain(..) {
+            self.notices.said += 1;
+            let id = format!("casemate-notice-{}", self.notices.said);
+            out.push(Action::ToClient(client.conn, lines::notice(&session, &id, &text)));
+        }
+    }
+}

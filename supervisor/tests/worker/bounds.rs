@@ -1,0 +1,265 @@
+//! What one session takes of the machine, and that neither the next session nor the supervisor suffers.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::process::Command;
+
+use casemate_protocol::ids::Generation;
+use casemate_protocol::tier::Tier;
+use casemate_protocol::token::Audience;
+use casemate_protocol::usage::HeldBy;
+use nix::unistd::geteuid;
+
+use crate::client::{Client, Closed};
+use crate::harness::{Slot, Who, Worker, call, eventually, lives};
+
+/// Each way that the kernel counts, and does not.
+const BOTH: [Tier; 2] = [Tier::Domain, Tier::Namespace];
+
+/// A slot whose policy has these bounds.
+fn bounded(tier: Tier, processes: &str, disk: &str, files: &str) -> Slot {
+    let mut slot = Slot::new(tier, Who::User);
+    for (from, to) in [
+        ("processes = 2048", format!("processes = {processes}")),
+        ("disk = \"64GiB\"", format!("disk = \"{disk}\"")),
+        ("files = 4_000_000", format!("files = {files}")),
+    ] {
+        assert!(slot.config.policy.contains(from));
+        slot.config.policy = slot.config.policy.replace(from, &to);
+    }
+    slot
+}
+
+fn attached(slot: &Slot) -> (Worker, SocketAddr, Client, String) {
+    let (worker, address) = slot.serve();
+    let mut client = Client::attach(address, &slot.token(Audience::Attach)).unwrap();
+    client.initialize();
+    let session = client.new_session();
+    (worker, address, client, session)
+}
+
+/// Reads up to the close: everything that was said, and why it ended.
+fn end_of(client: &mut Client) -> (String, String) {
+    let mut said = String::new();
+    loop {
+        match client.receive() {
+            Ok(message) => said += &message.to_string(),
+            Err(Closed::With(code, reason)) => return (said, format!("{code} {reason}")),
+            Err(Closed::Without) => return (said, "no reason".to_owned()),
+        }
+    }
+}
+
+/// Doubles until it is stopped; where that is by a fork that fails, what dies is replaced by what stays.
+const BOMB: &str = "(f() { f | f & }; f); while sleep 100 & do :; done";
+
+#[test]
+fn a_fork_bomb_in_one_session_is_bounded_and_the_next_and_both_supervisors_go_on() {
+    for tier in BOTH {
+        let a = bounded(tier, "120", "64GiB", "4000000");
+        let b = Slot::new(tier, Who::User);
+        let (mut bombed, bombed_at, mut bomber, its_session) = attached(&a);
+        let (worker, _, mut neighbour, session) = attached(&b);
+        let before = a.status(bombed_at).usage;
+        assert_eq!(before.tasks_limit, Some(120));
+        bomber.prompt(&its_session, &format!("!sh {BOMB}"));
+        for round in 0..10 {
+            let said = neighbour.shell(&session, &format!("echo round {round}"));
+            assert_eq!(said.lines().next(), Some(format!("round {round}").as_str()), "{tier}");
+        }
+        match tier {
+            Tier::Domain => {
+                assert_eq!(before.tasks_held_by, HeldBy::Watch);
+                let (said, closed) = end_of(&mut bomber);
+                let cause = "ran more than 120 processes and threads";
+                assert!(said.contains(cause) && closed.contains(cause), "{said} {closed}");
+                assert_eq!(bombed.wait().code(), Some(76), "{}", bombed.log());
+            }
+            _ => {
+                assert_eq!(before.tasks_held_by, HeldBy::Kernel);
+                // It may burn, and no more than burn.
+                assert_eq!(call(bombed_at, "GET", "/healthz", None, "").0, 200);
+                eventually("it is at the kernel's bound", || {
+                    a.status(bombed_at).usage.peak_tasks > 60
+                });
+                let now = a.status(bombed_at).usage;
+                assert!(now.peak_tasks <= 120, "{now:?}");
+                bombed.stop();
+            }
+        }
+        worker.stop();
+    }
+}
+
+#[test]
+fn whoever_prompts_is_told_that_the_kernel_starts_no_more() {
+    let slot = bounded(Tier::Namespace, "60", "64GiB", "4000000");
+    let (worker, address, mut client, session) = attached(&slot);
+    let id =
+        client.prompt(&session, "!sh (while sleep 60 & do :; done) 2>/dev/null; sleep 3; true");
+    let (_, updates) = client.answer(id);
+    let text = format!("{updates:?}");
+    assert!(text.contains("of at most 60 processes and threads"), "{text}");
+    let metrics = call(address, "GET", "/metrics", Some(&slot.token(Audience::Control)), "").1;
+    assert!(metrics.contains("casemate_tasks_limit 60\n"), "{metrics}");
+    worker.stop();
+}
+
+#[test]
+fn a_loop_that_writes_is_told_and_then_ended_and_may_clean_up_in_the_next_generation() {
+    for tier in BOTH {
+        let mut slot = bounded(tier, "2048", "24MiB", "4000000");
+        let (mut worker, address, mut client, session) = attached(&slot);
+        client.shell(&session, "head -c 26000000 /dev/urandom > big; chmod 0 .git/hooks");
+        eventually("it was measured", || {
+            slot.status(address).usage.disk.is_some_and(|disk| disk.bytes > 24 << 20)
+        });
+        let id = client.prompt(&session, "!sh true");
+        let (_, updates) = client.answer(id);
+        assert!(format!("{updates:?}").contains("on disk of the 24MiB"), "{tier} {updates:?}");
+        // What is behind a closed door counts as well.
+        let hidden = "mkdir h; head -c 26000000 /dev/urandom > h/big; chmod 0 h; sleep 60";
+        client.prompt(&session, &format!("!sh {hidden}"));
+        let (said, closed) = end_of(&mut client);
+        assert!(said.contains("on disk of the 24MiB") && closed.starts_with("4003"), "{said}");
+        assert_eq!(worker.wait().code(), Some(76));
+
+        slot.config.generation = Generation(2);
+        let (worker, address, mut client, session) = attached(&slot);
+        assert_eq!(client.turn(&session, "!sh chmod 700 h; rm -r h big").0, "end_turn");
+        eventually("it is measured again", || {
+            slot.status(address).usage.disk.is_some_and(|disk| disk.bytes < 24 << 20)
+        });
+        worker.stop();
+    }
+}
+
+#[test]
+fn a_loop_that_makes_files_is_ended() {
+    let slot = bounded(Tier::Namespace, "2048", "64GiB", "600");
+    let (mut worker, _, mut client, session) = attached(&slot);
+    let script = "i=0; while [ $i -lt 2000 ]; do : > f$i; i=$((i+1)); done; sleep 60";
+    client.prompt(&session, &format!("!sh {script}"));
+    let (said, _) = end_of(&mut client);
+    assert!(said.contains("files of the 600"), "{said}");
+    assert_eq!(worker.wait().code(), Some(76));
+}
+
+/// Two sessions on one small volume, which one of them fills.
+#[test]
+fn a_full_disk_is_said_and_the_next_session_and_its_journal_go_on() {
+    if !geteuid().is_root() {
+        println!("SKIP: root, to mount a small volume");
+        return;
+    }
+    for tier in BOTH {
+        let volume = tempfile::tempdir().unwrap();
+        let mount = |words: &[&str]| {
+            assert!(
+                Command::new(words[0])
+                    .args(&words[1..])
+                    .arg(volume.path())
+                    .status()
+                    .unwrap()
+                    .success()
+            );
+        };
+        mount(&["mount", "-t", "tmpfs", "-o", "size=24m,mode=755", "none"]);
+        let unmount = Unmount(volume.path().to_owned());
+        let (mut a, mut b) = (Slot::new(tier, Who::User), Slot::new(tier, Who::User));
+        for (slot, name) in [(&mut a, "a"), (&mut b, "b")] {
+            slot.config.volume = volume.path().join("slots").join(name);
+            fs::create_dir_all(&slot.config.volume).unwrap();
+            slot.config.private = vec![volume.path().join("slots")];
+            slot.hand_over(&volume.path().join("slots"));
+        }
+        let (worker_a, address, mut filler, its_session) = attached(&a);
+        let (worker_b, address_b, mut client, session) = attached(&b);
+        client.shell(&session, "echo before");
+        let id = filler.prompt(&its_session, "!sh cat /dev/zero > big; echo filled; sleep 3");
+        let (_, updates) = filler.answer(id);
+        let said = format!("{updates:?}");
+        assert!(said.contains("filled") && said.contains("the disk is full"), "{tier} {said}");
+        assert!(a.status(address).usage.volume_free.unwrap() < 1 << 20);
+        // The neighbour is told as well, its turn is answered, and what it said is there for the next client.
+        let id = client
+            .prompt(&session, "!sh sleep 2; head -c 99000 /dev/zero | tr '\\0' x; echo after");
+        let (answer, updates) = client.answer(id);
+        assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
+        assert!(format!("{updates:?}").contains("the disk is full"), "{updates:?}");
+        let mut again = Client::attach(address_b, &b.token(Audience::Attach)).unwrap();
+        again.initialize();
+        let load = serde_json::json!({"sessionId": session, "cwd": "/", "mcpServers": []});
+        let id = again.request("session/load", load);
+        let (answer, replayed) = again.answer(id);
+        assert!(answer.get("error").is_none(), "{answer}");
+        let replayed = format!("{replayed:?}");
+        let long = replayed.matches('x').count() >= 99_000;
+        assert!(replayed.contains("before") && long && replayed.contains("after"), "{tier}");
+        assert!(filler.turn(&its_session, "!sh rm big").0 == "end_turn");
+        worker_a.stop();
+        worker_b.stop();
+        drop(unmount);
+    }
+}
+
+struct Unmount(std::path::PathBuf);
+
+impl Drop for Unmount {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn an_agent_that_stops_itself_and_its_children_ends_all_the_same() {
+    for tier in BOTH {
+        let mut slot = Slot::new(tier, Who::User);
+        slot.config.grace = 1;
+        let (worker, address, mut client, session) = attached(&slot);
+        client
+            .prompt(&session, "!sh sleep 300 & kill -STOP $!; kill -STOP -1; kill -STOP $PPID $$");
+        let stopped = |worker: &Worker| {
+            worker.descendants().iter().any(|pid| {
+                fs::read_to_string(format!("/proc/{pid}/stat"))
+                    .is_ok_and(|stat| stat.contains(") T "))
+            })
+        };
+        eventually("something of it is stopped", || stopped(&worker));
+        // Neither the supervisor nor the spawner is.
+        assert_eq!(call(address, "GET", "/healthz", None, "").0, 200);
+        slot.status(address);
+        let processes = worker.descendants();
+        worker.stop();
+        eventually("nothing is left", || !processes.iter().any(|pid| lives(*pid)));
+    }
+}
+
+#[test]
+fn five_thousand_orphans_are_reaped() {
+    let slot = Slot::new(Tier::Namespace, Who::User);
+    let (worker, address, mut client, session) = attached(&slot);
+    let script = "i=0; while [ $i -lt 5000 ]; do (:&); i=$((i+1)); done; echo made";
+    assert!(client.shell(&session, script).contains("made"));
+    eventually("no zombie is left", || slot.status(address).usage.processes <= 3);
+    let metrics = call(address, "GET", "/metrics", Some(&slot.token(Audience::Control)), "").1;
+    let reaped =
+        metrics.lines().find_map(|line| line.strip_prefix("casemate_orphans_reaped_total "));
+    assert!(reaped.unwrap().parse::<u32>().unwrap() >= 5000, "{metrics}");
+    worker.stop();
+}
+
+#[test]
+fn the_status_says_whom_a_session_runs_as_and_who_holds_its_bounds() {
+    for (tier, who, says) in [
+        (Tier::Domain, Who::User, "shared with others, user namespace the machine's"),
+        (Tier::Namespace, Who::User, "this worker's alone, user namespace own"),
+    ] {
+        let slot = Slot::new(tier, who);
+        let (worker, address) = slot.serve();
+        let lines = slot.status(address).enforcement;
+        assert!(lines.iter().any(|line| line.contains(says)), "{lines:?}");
+        assert!(lines.iter().any(|line| line.starts_with("bounds processes 2048")), "{lines:?}");
+        worker.stop();
+    }
+}
