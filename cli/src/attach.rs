@@ -10,7 +10,7 @@ use tokio::sync::Mutex;
 use crate::client::{CallError, Client};
 use crate::failure::Failure;
 use crate::place::Place;
-use crate::socket::{self, Socket};
+use crate::socket::{self, Door, Socket};
 use crate::start;
 
 /// The allocator of a place: started where none serves, looked for again where it went away.
@@ -72,12 +72,12 @@ impl Allocator {
         intent: &Intent,
     ) -> Result<(Attachment, Socket), AttachError> {
         let mut attached = self.worker(want, key, intent).await?;
-        let socket = match socket::open(attached.address, &attached.token).await {
+        let socket = match socket::open(attached.address, &attached.token, Door::Acp).await {
             Ok(socket) => socket,
             // The worker may have gone between the answer and now: the allocator looks again.
             Err(_) => {
                 attached = self.resume(&attached.session.id).await?;
-                socket::open(attached.address, &attached.token).await?
+                socket::open(attached.address, &attached.token, Door::Acp).await?
             }
         };
         let worker = Client::with(attached.address, &attached.token)?;

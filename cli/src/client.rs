@@ -154,6 +154,11 @@ impl Client {
         self.json(Method::POST, &format!("/v1/sessions/{id}/resume"), None).await
     }
 
+    /// As resume, for a command in it.
+    pub(crate) async fn exec(&self, id: &SessionId) -> Result<Attached, CallError> {
+        self.json(Method::POST, &format!("/v1/sessions/{id}/exec"), None).await
+    }
+
     pub(crate) async fn stop(&self, id: &SessionId, end: &End) -> Result<SessionView, CallError> {
         self.json(Method::POST, &format!("/v1/sessions/{id}/stop"), Some(encode(end))).await
     }

@@ -108,7 +108,8 @@ fn directory(option: &str, path: &Path) -> Result<PathBuf, Failure> {
     }
 }
 
-fn variable(text: &str) -> Result<(String, String), Failure> {
+/// A variable as it is written on a command line.
+pub(crate) fn variable(text: &str) -> Result<(String, String), Failure> {
     let (name, value) = match text.split_once('=') {
         Some((name, value)) => (name, value.to_owned()),
         None => {

@@ -9,6 +9,7 @@ mod audit;
 mod client;
 mod demo;
 mod doctor;
+mod exec;
 mod failure;
 mod intent;
 mod notice;
@@ -59,6 +60,8 @@ enum Command {
     Up(up::Args),
     /// Run one throw-away session and keep nothing but what you ask for
     Run(run::Args),
+    /// Run a command in a session, behind its agent's walls
+    Exec(exec::Args),
     /// List, show, stop and close sessions
     Sessions(sessions::Args),
     /// Check, explain and compare policies
@@ -121,12 +124,17 @@ fn conceal() -> Result<(), Failure> {
 
 fn dispatch(cli: Cli) -> Result<u8, Failure> {
     let place = Place::find(cli.home)?;
-    if matches!(cli.command, Command::Acp(_) | Command::Up(_) | Command::Run(_)) {
+    if matches!(cli.command, Command::Acp(_) | Command::Up(_) | Command::Run(_) | Command::Exec(_))
+    {
         conceal()?;
     }
     if matches!(
         cli.command,
-        Command::Acp(_) | Command::Up(_) | Command::Sessions(_) | Command::Audit(_)
+        Command::Acp(_)
+            | Command::Up(_)
+            | Command::Sessions(_)
+            | Command::Audit(_)
+            | Command::Exec(_)
     ) {
         place.check_owner()?;
     }
@@ -134,6 +142,7 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Acp(args) => acp::run(args, &place, cli.verbose),
         Command::Up(args) => up::run(args, &place, cli.verbose),
         Command::Run(args) => run::run(args, &place, cli.verbose),
+        Command::Exec(args) => exec::run(args, &place),
         Command::Sessions(args) => sessions::run(args, &place),
         Command::Policy(args) => policy::run(args, &place),
         Command::Audit(args) => audit::run(args, &place),

@@ -1,4 +1,4 @@
-//! A WebSocket to a worker's `/acp`, without subprotocols and extensions.
+//! A WebSocket to a worker's `/acp` or `/v1/exec`, without subprotocols and extensions.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -18,11 +18,29 @@ use crate::failure::Failure;
 /// An open connection.
 pub(crate) type Socket = WebSocketStream<TcpStream>;
 
+/// What is behind the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Door {
+    /// The agent.
+    Acp,
+    /// A command.
+    Exec,
+}
+
+impl Door {
+    fn path(self) -> &'static str {
+        match self {
+            Self::Acp => "/acp",
+            Self::Exec => "/v1/exec",
+        }
+    }
+}
+
 /// How long the handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// Connects and upgrades.
-pub(crate) async fn open(address: SocketAddr, token: &str) -> Result<Socket, Failure> {
+pub(crate) async fn open(address: SocketAddr, token: &str, door: Door) -> Result<Socket, Failure> {
     let failed = |error: &dyn std::error::Error| {
         Failure::because(
             exit::UNAVAILABLE,
@@ -30,8 +48,9 @@ pub(crate) async fn open(address: SocketAddr, token: &str) -> Result<Socket, Fai
             error,
         )
     };
-    let mut request =
-        format!("ws://{address}/acp").into_client_request().map_err(|error| failed(&error))?;
+    let mut request = format!("ws://{address}{}", door.path())
+        .into_client_request()
+        .map_err(|error| failed(&error))?;
     let mut bearer =
         HeaderValue::from_str(&format!("Bearer {token}")).map_err(|error| failed(&error))?;
     bearer.set_sensitive(true);
