@@ -110,7 +110,7 @@ fn compile(target: TargetArch, rules: &[Rule]) -> Result<Program, WallError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wall::program::tests::{X86_64, data, run};
+    use crate::wall::program::tests::{X86_64, answers, data, run};
 
     const NO_SUCH_CALL: u32 = 600;
 
@@ -123,6 +123,7 @@ mod tests {
             let program = compile(TargetArch::x86_64, &rules).unwrap();
             let mut values = vec![0, 1, 2, 4, 6, 7, 0xffff_ffff, u64::MAX, 1 << 40, 1 << 32 | 1];
             values.extend([3, 0x406, 0x5421, 0x5412, 0x802, 16]);
+            assert!(!answers(&program).contains(&libc::SECCOMP_RET_USER_NOTIF));
             let (mut allowed, mut refused) = (0, 0);
             for (name, number) in syscalls::all() {
                 for argument in 0..6 {

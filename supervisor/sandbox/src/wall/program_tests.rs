@@ -51,6 +51,13 @@ pub(crate) fn run(program: &Program, data: &[u32]) -> u32 {
     }
 }
 
+/// Every answer that a program may give, without its data.
+pub(crate) fn answers(program: &Program) -> std::collections::BTreeSet<u32> {
+    const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
+    let returns = program.instructions().iter().filter(|i| u32::from(i.code) == RETURN);
+    returns.map(|i| i.k & libc::SECCOMP_RET_ACTION_FULL).collect()
+}
+
 fn holds(condition: &Condition, arguments: &[u64; 6]) -> bool {
     let cut = |value: u64| match condition.width {
         Width::Bits32 => value & 0xffff_ffff,

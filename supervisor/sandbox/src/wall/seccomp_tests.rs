@@ -6,7 +6,7 @@ use casemate_protocol::policy::{
 };
 use proptest::prelude::*;
 
-use super::super::program::tests::{X86_64, a_condition, data, run, value};
+use super::super::program::tests::{X86_64, a_condition, answers, data, run, value};
 use super::*;
 
 const TIERS: [Tier; 3] = [Tier::Domain, Tier::Namespace, Tier::Pod];
@@ -169,6 +169,22 @@ fn no_socket_rule_of_a_built_in_policy_is_idle() {
                 })
             });
             assert!(decides, "{name}, line {} is idle", rule.line);
+        }
+    }
+}
+
+/// A notification costs each path call 3 times as much: a wall answers by itself, in the kernel.
+#[test]
+fn no_built_in_policy_asks_a_process_about_a_call() {
+    for ((name, text), tier) in BUILT_IN.into_iter().flat_map(|one| TIERS.map(|tier| (one, tier))) {
+        let policy = Policy::parse(text).unwrap();
+        for abi in 6..12 {
+            for program in compile(&policy, tier, abi).unwrap() {
+                let answers = answers(&program);
+                assert!(answers.contains(&libc::SECCOMP_RET_ALLOW), "{name} {tier} {abi}");
+                assert!(!answers.contains(&libc::SECCOMP_RET_USER_NOTIF), "{name} {tier} {abi}");
+                assert!(!answers.contains(&libc::SECCOMP_RET_TRACE), "{name} {tier} {abi}");
+            }
         }
     }
 }
