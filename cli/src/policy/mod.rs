@@ -3,6 +3,7 @@
 //! The decisions are the protocol crate's; here are files, the links of this machine and words.
 
 mod answer;
+mod learn;
 mod question;
 
 use std::fs;
@@ -44,6 +45,11 @@ enum Command {
     /// Questions: /PATH or {home}/PATH; connect HOST:PORT[/udp]; bind PORT[/udp]; signal; abstract-socket; syscall NAME
     /// [ARGUMENT...] (`_`: any); socket or socketpair FAMILY TYPE [PROTOCOL]; rlimit NAME; env NAME.
     Explain(Explain),
+    /// From the kernel's records of refusals (`[log]`) to the smallest policy that lets them through, for you to accept
+    ///
+    /// The walls stay up while records are made, so a program that ends at its first refusal shows no second one: accept,
+    /// run again, learn again. Keys, state and other sessions are never proposed.
+    Learn(learn::Args),
     /// Say what B allows that A does not, and the other way round; exit code 1 where B allows more
     Diff {
         /// A file, or the name of a built-in policy
@@ -119,6 +125,7 @@ fn tier(text: &str) -> Result<Tier, String> {
 pub(crate) fn run(args: Args, place: &Place) -> Result<u8, Failure> {
     match args.command {
         Command::Check { policy, json } => check(&policy, json, place.home()),
+        Command::Learn(args) => learn::run(&args, place.home()),
         Command::Explain(explain) => self::explain(&explain, place.home()),
         Command::Diff { a, b, json } => diff(&a, &b, json),
     }

@@ -16,6 +16,7 @@ mod diff;
 pub mod egress;
 mod error;
 mod file;
+pub mod learn;
 #[cfg(test)]
 mod network_tests;
 mod template;

@@ -1,0 +1,262 @@
+//! From what was refused to the fewest rules that would let it through, for a person to accept.
+//!
+//! Pure. What always holds of a [`Proposal`]: with its rules the policy allows every refusal that a rule can allow, and
+//! with any one of them left out it does not. Nothing is applied anywhere.
+
+mod record;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+pub use record::Denials;
+
+use super::decide::{Outcome, Paths, Setting, Transport, Way, port};
+use super::{Access, PathRule, PathTemplate, Policy, Port, PortRule, SocketFamily};
+use crate::tier::Tier;
+
+/// So many neighbours in one directory, with the same rights, become a rule for the directory.
+const NEIGHBOURS: usize = 3;
+/// casemate's own ports (docs/operators.md): no policy hands them out by number.
+const OWN_PORTS: std::ops::RangeInclusive<u16> = 20_000..=31_999;
+
+/// One rule to add.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Learned {
+    /// As it stands in a policy file, its reason included.
+    pub text: String,
+    rule: Rule,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Rule {
+    Path(PathRule),
+    Tcp(PortRule),
+}
+
+/// What came of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Proposal {
+    /// The rules.
+    pub rules: Vec<Learned>,
+    /// What no rule is proposed for, and why.
+    pub kept_out: Vec<(String, String)>,
+    /// What the policy allows as it is: refused by another one, or by the file system's own permissions.
+    pub allowed: Vec<String>,
+}
+
+/// A refusal that a rule is to allow.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Wish {
+    Path(String, Access),
+    Port(bool, u16),
+}
+
+/// Proposes rules. `closed` says why a path is no policy's to grant; `real` follows links, as in [`super::decide::path`].
+#[must_use]
+pub fn propose(
+    policy: &Policy,
+    setting: &Setting,
+    denials: &Denials,
+    real: &dyn Fn(&str) -> String,
+    closed: &dyn Fn(&str) -> Option<String>,
+) -> Proposal {
+    let mut proposal = Proposal::default();
+    let mut wishes = BTreeMap::new();
+    for ((path, access), times) in &denials.paths {
+        let what = format!("{access} {path}");
+        if let Some(why) = closed(path).or_else(|| odd(path)) {
+            proposal.kept_out.push((what, why));
+        } else {
+            *wishes.entry(Wish::Path(path.clone(), *access)).or_insert(0) += times;
+            // The kernel opens what it runs.
+            if *access == Access::Execute {
+                wishes.entry(Wish::Path(path.clone(), Access::Read)).or_insert(0);
+            }
+        }
+    }
+    for (connects, ports) in [(true, &denials.connect), (false, &denials.bind)] {
+        for (port, times) in ports {
+            if OWN_PORTS.contains(port) {
+                let why = "casemate's own ports: a session gets some as {ports}".to_owned();
+                proposal.kept_out.push((named(connects, *port), why));
+            } else {
+                wishes.insert(Wish::Port(connects, *port), *times);
+            }
+        }
+    }
+    for blocker in denials.other.keys() {
+        let why = "no rule of a policy grants it: look at its [[scope]] and [[path]] tables";
+        proposal.kept_out.push((blocker.clone(), why.to_owned()));
+    }
+    let granted = allowed(policy, &[], setting, real, wishes.keys());
+    for wish in granted {
+        wishes.remove(&wish);
+        proposal.allowed.push(wish.to_string());
+    }
+    proposal.rules = fewest(policy, setting, real, &wishes, candidates(setting, &wishes, closed));
+    // What is still not allowed needs more than a rule of its own (no socket of that kind can be made).
+    let granted = allowed(policy, &proposal.rules, setting, real, wishes.keys());
+    for wish in wishes.keys().filter(|wish| !granted.contains(wish)) {
+        let why = "a rule for it alone would not let it through: see `casemate policy explain`";
+        proposal.kept_out.push((wish.to_string(), why.to_owned()));
+    }
+    proposal
+}
+
+impl std::fmt::Display for Wish {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Path(path, access) => write!(f, "{access} {path}"),
+            Self::Port(connects, port) => f.write_str(&named(*connects, *port)),
+        }
+    }
+}
+
+fn named(connects: bool, port: u16) -> String {
+    format!("{} {port}", if connects { "connect" } else { "bind" })
+}
+
+/// What cannot stand in a policy, or would mean something else there.
+fn odd(path: &str) -> Option<String> {
+    let plain =
+        path.starts_with('/') && !path.contains(['{', '}']) && !path.contains(char::is_control);
+    (!plain).then(|| "its name cannot stand in a policy".to_owned())
+}
+
+/// Single paths, and directories of which several entries are wished for with the same rights.
+fn candidates(
+    setting: &Setting,
+    wishes: &BTreeMap<Wish, u64>,
+    closed: &dyn Fn(&str) -> Option<String>,
+) -> Vec<Learned> {
+    let mut paths: BTreeMap<&str, (BTreeSet<Access>, u64)> = BTreeMap::new();
+    let mut ports = Vec::new();
+    for (wish, times) in wishes {
+        match wish {
+            Wish::Path(path, access) => {
+                let entry = paths.entry(path).or_default();
+                entry.0.insert(*access);
+                entry.1 += times;
+            }
+            Wish::Port(connects, port) => ports.push(port_rule(*connects, *port, *times)),
+        }
+    }
+    let mut by_directory: BTreeMap<(&str, &BTreeSet<Access>), (usize, u64)> = BTreeMap::new();
+    for (path, (access, times)) in &paths {
+        let above = path.rsplit_once('/').map_or("", |(above, _)| above);
+        let entry = by_directory.entry((above, access)).or_default();
+        entry.0 += 1;
+        entry.1 += times;
+    }
+    // A directory of the root's is never opened for a few files of it.
+    let wide = by_directory.into_iter().filter(|((above, _), (count, _))| {
+        *count >= NEIGHBOURS && above.matches('/').count() >= 2 && closed(above).is_none()
+    });
+    // Wide ones last: what is tried first is what is left out first.
+    let mut all: Vec<Learned> = paths
+        .iter()
+        .map(|(path, (access, times))| path_rule(setting, path, access, *times))
+        .collect();
+    all.extend(wide.map(|((above, access), (_, times))| path_rule(setting, above, access, times)));
+    all.extend(ports);
+    all
+}
+
+fn path_rule(setting: &Setting, path: &str, access: &BTreeSet<Access>, times: u64) -> Learned {
+    let template = templated(setting, path);
+    let reason = format!("learned: refused {times} times");
+    let words: Vec<String> = access.iter().map(|access| format!("\"{access}\"")).collect();
+    let shown = match template.place {
+        Some(place) => format!("{place}{}", template.rest),
+        None => template.rest.clone(),
+    };
+    let text = format!(
+        "[[path]]\npath = {}\naccess = [{}]\nreason = \"{reason}\"\n",
+        serde_json::Value::from(shown),
+        words.join(", ")
+    );
+    let access = access.iter().copied().collect();
+    let tier = Tier::Domain;
+    let rule = PathRule { path: template, access, required: false, tier, reason, line: 0 };
+    Learned { text, rule: Rule::Path(rule) }
+}
+
+fn port_rule(connects: bool, port: u16, times: u64) -> Learned {
+    let reason = format!("learned: refused {times} times");
+    let way = if connects { "connect" } else { "bind" };
+    let text = format!("[[tcp]]\n{way} = [{port}]\nreason = \"{reason}\"\n");
+    let ports = vec![Port::Number(port)];
+    let (connect, bind) = if connects { (ports, Vec::new()) } else { (Vec::new(), ports) };
+    Learned { text, rule: Rule::Tcp(PortRule { connect, bind, reason, line: 0 }) }
+}
+
+/// The path by the longest placeholder that it lies below.
+fn templated(setting: &Setting, path: &str) -> PathTemplate {
+    let below = setting.places.iter().flat_map(|(place, directories)| {
+        directories.iter().filter_map(move |directory| {
+            let rest = path.strip_prefix(directory.trim_end_matches('/'))?;
+            (rest.is_empty() || rest.starts_with('/')).then_some((*place, rest))
+        })
+    });
+    match below.min_by_key(|(_, rest)| rest.len()) {
+        Some((place, rest)) => PathTemplate { place: Some(place), rest: rest.to_owned() },
+        None => PathTemplate { place: None, rest: path.to_owned() },
+    }
+}
+
+/// Leaves out what is not needed, one after the other.
+fn fewest(
+    policy: &Policy,
+    setting: &Setting,
+    real: &dyn Fn(&str) -> String,
+    wishes: &BTreeMap<Wish, u64>,
+    mut rules: Vec<Learned>,
+) -> Vec<Learned> {
+    let most = allowed(policy, &rules, setting, real, wishes.keys()).len();
+    let mut at = 0;
+    while at < rules.len() {
+        let rule = rules.remove(at);
+        if allowed(policy, &rules, setting, real, wishes.keys()).len() < most {
+            rules.insert(at, rule);
+            at += 1;
+        }
+    }
+    rules
+}
+
+/// Those of the wishes that the policy grants with these rules.
+fn allowed<'a>(
+    policy: &Policy,
+    rules: &[Learned],
+    setting: &Setting,
+    real: &dyn Fn(&str) -> String,
+    wishes: impl Iterator<Item = &'a Wish>,
+) -> BTreeSet<Wish> {
+    let mut policy = policy.clone();
+    for learned in rules {
+        match &learned.rule {
+            Rule::Path(rule) => policy.paths.push(rule.clone()),
+            Rule::Tcp(rule) => policy.tcp.push(rule.clone()),
+        }
+    }
+    let paths = Paths::new(&policy, setting, real);
+    let is_allowed = |wish: &&Wish| match wish {
+        Wish::Path(path, access) => {
+            let asked = PathTemplate { place: None, rest: path.clone() };
+            let answer = paths.ask(setting, &asked, real);
+            answer
+                .access
+                .iter()
+                .any(|one| one.access == *access && one.decision.outcome == Outcome::Allowed)
+        }
+        Wish::Port(connects, number) => {
+            let way = if *connects { Way::Connect } else { Way::Bind };
+            [SocketFamily::Inet, SocketFamily::Inet6].into_iter().any(|family| {
+                let decision = port(&policy, setting, Transport::Tcp, way, family, *number);
+                decision.outcome == Outcome::Allowed
+            })
+        }
+    };
+    wishes.filter(is_allowed).cloned().collect()
+}
