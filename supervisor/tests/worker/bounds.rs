@@ -3,6 +3,7 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::process::Command;
+use std::time::Instant;
 
 use casemate_protocol::ids::Generation;
 use casemate_protocol::tier::Tier;
@@ -88,6 +89,47 @@ fn a_fork_bomb_in_one_session_is_bounded_and_the_next_and_both_supervisors_go_on
             }
         }
         worker.stop();
+    }
+}
+
+/// Median of twenty, in microseconds.
+fn median(mut once: impl FnMut()) -> u128 {
+    let mut times: Vec<u128> = (0..20)
+        .map(|_| {
+            let begin = Instant::now();
+            once();
+            begin.elapsed().as_micros()
+        })
+        .collect();
+    times.sort_unstable();
+    times[10]
+}
+
+/// How long it takes then is a figure, printed beside what it took before: `cargo test -p casemate-supervisor --test worker
+/// burns -- --nocapture`.
+#[test]
+fn while_a_session_burns_processors_and_forks_its_supervisor_and_the_next_session_answer() {
+    for tier in BOTH {
+        let (a, b) = (bounded(tier, "400", "64GiB", "4000000"), Slot::new(tier, Who::User));
+        let (burning, burning_at, mut burner, its_session) = attached(&a);
+        let (worker, _, mut neighbour, session) = attached(&b);
+        let mut measure = |when: &str| {
+            let health =
+                median(|| assert_eq!(call(burning_at, "GET", "/healthz", None, "").0, 200));
+            let status = median(|| drop(a.status(burning_at)));
+            let turn = median(|| assert!(neighbour.shell(&session, "echo x").contains('x')));
+            println!(
+                "figure {tier} {when}: healthz {health} us, status {status} us, the next session's turn {turn} us"
+            );
+        };
+        measure("before");
+        let busy = "i=0; while [ $i -lt 150 ]; do (while :; do :; done) & i=$((i+1)); done";
+        let forks = "i=0; while [ $i -lt 8 ]; do (while :; do (:); done) & i=$((i+1)); done";
+        burner.prompt(&its_session, &format!("!sh {busy}; {forks}; wait"));
+        eventually("it burns", || a.status(burning_at).usage.tasks > 150);
+        measure("beside 150 loops and 8 that fork");
+        worker.stop();
+        burning.stop();
     }
 }
 

@@ -18,10 +18,12 @@
 //! 4. **No allocation, no locks, no panics.** Another thread may hold malloc's lock at this instant, and it is the same lock, not a
 //!    copy. The child therefore makes system calls and nothing else: it iterates slices that were built before,
 //!    never indexes, never formats, never drops (`_exit`, not `exit`; it owns no value with a destructor).
-//! 5. **Signals.** Without `CLONE_SIGHAND` the child has its own copy of the dispositions; the handlers' code and data
-//!    would be shared. The spawner has no handlers: its process sets every disposition to default and blocks every
-//!    signal for good (`process::prepare`) before a session thread exists. So the child starts with default dispositions, as
-//!    the program shall have them, and only empties its mask, last of all.
+//! 5. **Signals.** Without `CLONE_SIGHAND` the child has its own copy of the dispositions; a handler's code and data
+//!    would be shared. The spawner's dispositions are set to default (`process::quiet_signals`), but the C library installs a
+//!    handler of its own (SIGSETXID, 33) with the first thread, and unblocks it. So the thread that starts children blocks all 64
+//!    signals by system call (`starter::block_signals`), the child inherits that mask, and nothing is pending in a new task. It
+//!    empties the mask last of all; from there to execve(2) only a process outside of the session may signal it (point 8), which
+//!    are the supervisor and its user's own. execve sets caught signals to default.
 //! 6. **Credentials, Landlock, seccomp.** All three are per task. The child copies the suspended thread's (so it is born
 //!    inside the session's signal scope, with `no_new_privs` and behind the wall's seccomp programs, which [`super::starter`]
 //!    has put on) and adds the Landlock layers to its own; the thread's stay as they are.
@@ -36,6 +38,27 @@
 //!    dies of a signal before execve leaves `step` at 0; the supervisor, its parent, reaps it as any other.
 //! 10. **Parent.** `CLONE_PARENT` makes the supervisor the parent and takes the exit signal from the spawner's own
 //!     (SIGCHLD). The supervisor is then the only process that can wait for the child.
+//! 11. **The parent's death.** A fatal signal to the spawner takes all of its threads, the suspended one too, whose wait for
+//!     the child is killable. The address space is counted by its users: it stays, plan and stack with it, until the child has
+//!     left it by execve or exit, and dead threads run no code that could unmap anything. A thread of the spawner cannot end alone
+//!     while it is suspended.
+//! 12. **The kernel's memory of user addresses.** What a thread has registered does not act for the child: clone(2) with `CLONE_VM`
+//!     drops the restartable sequence (rseq), gives an empty robust list, and without `CLONE_CHILD_CLEARTID` there is no word to
+//!     clear. With a shadow stack (x86 CET) a vfork child pushes onto its parent's, above everything that the parent returns
+//!     through, and never returns below its own first frame.
+//! 13. **What the compiler assumes.** To it clone(2) is an opaque call that gets two pointers; memory that they reach may have changed
+//!     when it returns, and what is written here are atomics. It returns once, in the parent: the child begins in a function of its
+//!     own, so no local of the caller lives twice (vfork(3) called directly returns twice, which no compiler of Rust knows of).
+//!     `child` is `extern "C"`: a panic, of which there is no source in it, would abort and not unwind into the C library.
+//! 14. **Seccomp in the window.** The child makes its calls behind the wall's programs. One that a policy refuses fails with that
+//!     errno and the step's name; one that kills ends the child alone (point 9).
+//!
+//! # What shows it
+//!
+//! `tests/vfork.rs`: an allocator that ends whoever allocates on another task's TLS (4); the mask of the threads (5); no
+//! shared mapping and no environment in the agent (1); no setting of a thread of the spawner by an agent. `tests/spawner.rs`: descriptors (7),
+//! signals, traces and `/proc` from an agent of the same session, also behind a wall without scopes (8), a killed supervisor (11),
+//! exit codes among failures (9, 10).
 
 use std::ffi::c_void;
 use std::ffi::{c_char, c_int};
