@@ -211,6 +211,7 @@ impl Worker {
             policy_revision: String::new(),
             skills_revision: None,
             enforcement: Vec::new(),
+            matrix: None,
             evidence: None,
             handed_variables: Vec::new(),
             audit_head: None,

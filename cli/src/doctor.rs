@@ -8,12 +8,13 @@ use std::process::Command;
 
 use casemate_protocol::codes::exit;
 use casemate_protocol::kernel::{Check, KernelReport};
+use casemate_protocol::matrix::{Matrix, Verdict};
 use casemate_protocol::tier::Tier;
 use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::place::Place;
-use crate::{output, runtime, start, supervisor, up};
+use crate::{measured, output, runtime, start, supervisor, up};
 
 /// Options of `casemate doctor`.
 #[derive(Debug, clap::Args)]
@@ -31,6 +32,9 @@ pub(crate) struct Args {
 struct Report {
     /// The kernel's part.
     kernel: KernelReport,
+    /// The attacks of the catalogue, tried in a session of that tier under the policy `developer`; `None` where there is no
+    /// tier.
+    matrix: Option<Matrix>,
     /// What is not the kernel's.
     others: Vec<Check>,
     /// The tier that was asked for.
@@ -57,10 +61,15 @@ async fn examine(wanted: Tier, place: &Place) -> Result<Report, Failure> {
     let kernel = casemate_allocator::check(&program).await.map_err(|error| {
         Failure::because(exit::UNAVAILABLE, "cannot measure this machine", &error)
     })?;
+    let matrix = match kernel.tier {
+        Some(tier) => Some(measured::matrix(&program, tier).await?),
+        None => None,
+    };
     let git = git(Command::new("git").arg("--version").output());
     let others = vec![git, allocator(place).await, ports()];
-    let ok = kernel.tier.is_some_and(|tier| tier >= wanted) && others[0].ok;
-    Ok(Report { kernel, others, wanted, ok })
+    let holds = matrix.as_ref().is_some_and(|matrix| matrix.count(Verdict::Broken) == 0);
+    let ok = kernel.tier.is_some_and(|tier| tier >= wanted) && others[0].ok && holds;
+    Ok(Report { kernel, matrix, others, wanted, ok })
 }
 
 fn git(answer: std::io::Result<std::process::Output>) -> Check {
@@ -108,6 +117,9 @@ fn render(report: &Report) -> String {
     }
     let tier = report.kernel.tier.map_or("none".to_owned(), |tier| tier.to_string());
     let _ = writeln!(text, "\ntier: {tier} ({})", meaning(report.kernel.tier));
+    if let Some(matrix) = &report.matrix {
+        let _ = write!(text, "\n{}\n{}", matrix.summary(), matrix.table());
+    }
     let fixes: Vec<String> = all
         .filter(|check| !check.ok)
         .filter_map(|check| Some(format!("  {}: {}\n", check.name, check.fix.as_ref()?)))
@@ -115,7 +127,11 @@ fn render(report: &Report) -> String {
     if !fixes.is_empty() {
         let _ = write!(text, "\nto get more:\n{}", fixes.concat());
     }
-    if !report.ok {
+    let broken: Vec<&str> =
+        report.matrix.iter().flat_map(|matrix| matrix.named(Verdict::Broken)).collect();
+    if !broken.is_empty() {
+        let _ = writeln!(text, "\nthe tier does not hold here: {}; report this", broken.join(", "));
+    } else if !report.ok {
         let _ = writeln!(text, "\ntier {} was asked for and is not to be had", report.wanted);
     }
     text
@@ -137,6 +153,16 @@ fn meaning(tier: Option<Tier>) -> &'static str {
 mod tests {
     use super::*;
 
+    fn row(verdict: Verdict, answer: &str) -> casemate_protocol::matrix::Row {
+        casemate_protocol::matrix::Row {
+            target: "files".into(),
+            verdict,
+            answer: answer.into(),
+            count: 1,
+            attacks: vec!["file-chmod".into()],
+        }
+    }
+
     fn report(tier: Option<Tier>, ok: bool) -> Report {
         let check = |name: &str, ok| Check {
             name: name.into(),
@@ -151,6 +177,11 @@ mod tests {
                 checks: vec![check("landlock", true), check("user namespaces", ok)],
                 tier,
             },
+            matrix: tier.map(|tier| Matrix {
+                tier,
+                took_ms: 80,
+                rows: vec![row(Verdict::Holds, "EACCES"), row(Verdict::Leaks, "succeeded")],
+            }),
             others: vec![check("git", true)],
             wanted: Tier::Namespace,
             ok,
@@ -173,6 +204,15 @@ mod tests {
             text.contains("tier: namespace (other sessions' files and processes do not exist)")
         );
         assert!(!text.contains("to get more"), "{text}");
+    }
+
+    #[test]
+    fn a_wall_that_does_not_hold_is_named() {
+        let mut broken = report(Some(Tier::Namespace), false);
+        let text = render(&broken);
+        assert!(text.contains("2 attacks in tier namespace: 1 hold, 1 leak"), "{text}");
+        broken.matrix.as_mut().unwrap().rows.push(row(Verdict::Broken, "succeeded"));
+        assert!(render(&broken).contains("does not hold here: file-chmod"));
     }
 
     #[test]

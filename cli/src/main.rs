@@ -12,6 +12,7 @@ mod doctor;
 mod exec;
 mod failure;
 mod intent;
+mod measured;
 mod notice;
 mod output;
 mod place;

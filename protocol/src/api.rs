@@ -159,6 +159,9 @@ pub struct WorkerView {
     pub pid: u32,
     /// Busy or idle, and since when, at the last look.
     pub activity: Option<crate::worker::Activity>,
+    /// What its walls stop and let through, as tried from inside; from the first look on.
+    #[serde(default)]
+    pub matrix: Option<crate::matrix::Matrix>,
     /// The worktree on this machine's own paths, for people.
     pub worktree: PathBuf,
 }

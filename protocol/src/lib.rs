@@ -16,6 +16,7 @@ pub mod exec;
 pub mod ids;
 pub mod kernel;
 pub mod key;
+pub mod matrix;
 pub mod policy;
 pub mod ports;
 pub mod proof;

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::audit::Head;
 use crate::end::EndReason;
 use crate::ids::{BootId, Epoch, Generation, Incarnation, SessionId, SlotId};
+use crate::matrix::Matrix;
 use crate::ports::PortPool;
 use crate::tier::Tier;
 use crate::token::PublicKey;
@@ -280,6 +281,10 @@ pub struct WorkerStatus {
     pub skills_revision: Option<String>,
     /// What the kernel gave: one line a mechanism (`landlock abi 7`, `seccomp 61 rules`, `capabilities none`).
     pub enforcement: Vec<String>,
+    /// What the walls stop and let through, as it was tried from inside before the agent started; for a worker of many
+    /// sessions, before the first one of the same policy.
+    #[serde(default)]
+    pub matrix: Option<Matrix>,
     /// Unpushed work, as far as last looked at.
     pub evidence: Option<Evidence>,
     /// Environment variables handed to the agent on purpose: names only.

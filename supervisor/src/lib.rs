@@ -18,6 +18,7 @@ pub mod layout;
 pub mod logging;
 pub mod patch;
 pub mod ports;
+pub mod probe;
 pub mod process;
 pub mod provision;
 pub mod redact;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use casemate_protocol::codes::exit;
-use casemate_supervisor::{check, logging, worker};
+use casemate_supervisor::{check, logging, probe, worker};
 use clap::{Parser, Subcommand};
 
 /// Provisions one session, confines its agent, runs it and relays ACP for it.
@@ -29,8 +29,29 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
     },
+    /// The two programs that a worker runs behind its own wall to try it.
+    #[command(hide = true, subcommand)]
+    Probe(Probe),
     /// Print what this machine's kernel offers, as JSON: each mechanism tried, and the tier that results.
     Check,
+}
+
+#[derive(Debug, Subcommand)]
+enum Probe {
+    /// Try every attack on the decoys that this describes.
+    Attack {
+        /// As JSON.
+        decoys: String,
+    },
+    /// Be there until killed.
+    Decoy,
+    /// Measure a wall of this tier in this empty directory, and print the matrix.
+    Machine {
+        /// The tier.
+        tier: String,
+        /// The directory.
+        directory: PathBuf,
+    },
 }
 
 const EXIT_CODES: &str = "\
@@ -52,6 +73,11 @@ fn main() -> ExitCode {
     logging::start();
     match arguments.command {
         Command::Check => ExitCode::from(check::run()),
+        Command::Probe(Probe::Attack { decoys }) => ExitCode::from(probe::child::attack(&decoys)),
+        Command::Probe(Probe::Decoy) => ExitCode::from(probe::child::decoy()),
+        Command::Probe(Probe::Machine { tier, directory }) => {
+            ExitCode::from(worker::measure(&tier, &directory))
+        }
         Command::Worker { config } => ExitCode::from(worker::run(config.as_deref())),
     }
 }

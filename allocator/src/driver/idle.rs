@@ -82,6 +82,7 @@ impl Driver {
             && live.generation == record.generation
         {
             live.seen = Some(seen.clone());
+            live.matrix = status.matrix;
         }
         if seen.prompted && !record.prompted {
             let written = self

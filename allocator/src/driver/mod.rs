@@ -24,6 +24,7 @@ use casemate_allocator_core::record::{Record, Serving};
 use casemate_allocator_core::tick::Observation;
 use casemate_protocol::api::{ApiError, ErrorKind, Phase};
 use casemate_protocol::ids::{Generation, SessionId};
+use casemate_protocol::matrix::Matrix;
 use casemate_protocol::tier::Tier;
 use casemate_protocol::token::{Audience, Claims, SigningSecret};
 use tokio::sync::watch;
@@ -79,6 +80,7 @@ struct Live {
     /// The words of its end, once it has ended.
     ended: watch::Receiver<Option<String>>,
     seen: Option<Observation>,
+    matrix: Option<Matrix>,
 }
 
 /// A start or an end under way.

@@ -15,7 +15,8 @@ use crate::store::Stored;
 impl Driver {
     /// The record as callers see it: names of handed variables, not their values.
     pub(super) fn view(&self, record: &Record, programs: &[PathBuf]) -> SessionView {
-        let seen = self.living(record).and_then(|live| live.seen);
+        let (seen, matrix) =
+            self.living(record).map(|live| (live.seen, live.matrix)).unwrap_or_default();
         let worker = record.worker.as_ref().and_then(|worker| {
             let serving = worker.serving.as_ref()?;
             Some(WorkerView {
@@ -23,6 +24,7 @@ impl Driver {
                 tier: serving.tier,
                 pid: u32::try_from(worker.process.pid).ok()?,
                 activity: seen.as_ref().map(|seen| seen.activity),
+                matrix: matrix.clone(),
                 worktree: self.home.worktree(&record.slot, &record.id),
             })
         });

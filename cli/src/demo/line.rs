@@ -87,6 +87,31 @@ impl Lines {
         });
     }
 
+    /// Attacks on one kind of target that were answered alike; what went wrong is named.
+    pub(crate) fn many(
+        &mut self,
+        from: &str,
+        tried: &[&str],
+        target: &str,
+        answered: &str,
+        verdict: Verdict,
+    ) {
+        let (tried, detail) = match verdict {
+            Verdict::Wrong => (tried.join(", "), String::new()),
+            Verdict::Ok | Verdict::Leak => (format!("{} attacks", tried.len()), tried.join(" ")),
+        };
+        self.all.push(Line {
+            step: self.step.clone(),
+            from: from.into(),
+            tried,
+            target: target.into(),
+            expected: "the tier's promise".into(),
+            answered: answered.into(),
+            detail,
+            verdict,
+        });
+    }
+
     /// Two values that must be the same.
     pub(crate) fn same(
         &mut self,

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use casemate_protocol::api::{Phase, SessionView};
+use casemate_protocol::matrix::Verdict;
 use casemate_protocol::worker::{Activity, Evidence};
 
 /// Beside the path of a worktree: git's configuration in there is the agent's, and so is what it makes git run.
@@ -46,6 +47,15 @@ pub(super) fn one(view: &SessionView, now: u64) -> String {
     );
     if let Some(worker) = &view.worker {
         row("worker", format!("process {}, tier {}", worker.pid, worker.tier));
+        if let Some(matrix) = &worker.matrix {
+            row("walls", printable(&matrix.summary()));
+            for verdict in [Verdict::Broken, Verdict::Open, Verdict::Leaks] {
+                let named: Vec<&str> = matrix.named(verdict).collect();
+                if !named.is_empty() {
+                    row(verdict.word(), printable(&named.join(" ")));
+                }
+            }
+        }
         row("worktree", worker.worktree.display().to_string());
         row("", TRAP.into());
         row("take home", format!("casemate sessions patch {} --output FILE", view.id));

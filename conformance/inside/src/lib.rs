@@ -36,6 +36,7 @@ casemate inside VERB...
   abstract NAME       reach an abstract unix socket
   socket PATH         reach a unix socket by its path
   kernel              namespaces, mounts, devices, socket families
+  catalogue DECOYS    every known attack; DECOYS, as JSON, says on what
 
 What is looked for is written backwards, so that no shell, history or log of this very command holds it.";
 
@@ -74,9 +75,30 @@ pub fn run(args: &[String], out: &mut dyn Write) -> u8 {
         ["abstract", name] => network::abstract_socket(name, &mut report),
         ["socket", path] => network::path_socket(Path::new(path), &mut report),
         ["kernel"] => kernel::all(&mut report),
+        ["catalogue", decoys] => match serde_json::from_str(decoys) {
+            Ok(decoys) => return whole(&decoys, &mut report),
+            Err(_) => return usage(),
+        },
         _ => return usage(),
     }
     0
+}
+
+fn whole(decoys: &catalogue::Decoys, report: &mut Report<'_>) -> u8 {
+    match catalogue::run(decoys, |_| true) {
+        Ok(answers) => {
+            for answer in answers {
+                let target =
+                    catalogue::attack(&answer.id).map_or("", |attack| attack.target.word());
+                report.say(&answer.id, target, &answer.outcome, "");
+            }
+            0
+        }
+        Err(error) => {
+            eprintln!("{error}");
+            70
+        }
+    }
 }
 
 /// As [`run`] wants what is to be looked for.

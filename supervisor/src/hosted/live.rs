@@ -153,6 +153,7 @@ fn status(ready: &Ready, boot: BootId) -> WorkerStatus {
         policy_revision: ready.policy_revision.clone(),
         skills_revision: ready.skills_revision.clone(),
         enforcement: ready.enforcement.clone(),
+        matrix: Some(ready.matrix.clone()),
         evidence: None,
         handed_variables: ready.config.agent.env.keys().cloned().collect(),
         audit_head: None,

@@ -7,6 +7,7 @@ use std::ffi::CString;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use casemate_protocol::matrix::Matrix;
 use casemate_protocol::policy::{Policy, Port};
 use casemate_protocol::ports::PortRange;
 use casemate_protocol::tier::Tier;
@@ -14,7 +15,7 @@ use casemate_protocol::usage::HeldBy;
 use casemate_protocol::worker::{StartError, WorkerConfig};
 use casemate_sandbox::namespaces::Withdrawal;
 use casemate_sandbox::users;
-use casemate_sandbox::{Places, SpawnError, Step, Wall, WallError};
+use casemate_sandbox::{Places, SpawnError, Spawner, Step, Wall, WallError};
 use nix::errno::Errno;
 
 use super::state::State;
@@ -22,6 +23,9 @@ use crate::bounds::Bounds;
 use crate::environment::{self, DEFAULT_PATH};
 use crate::evidence::Inspector;
 use crate::layout::Layout;
+use crate::probe::judge;
+use crate::probe::measure::{Place, measure};
+use crate::probe::range::Range;
 use crate::process::agent::Recipe;
 use crate::process::confined::c_strings;
 use crate::process::reaper::Session;
@@ -55,8 +59,24 @@ pub struct Making<'a> {
     pub alone: bool,
     /// How the supervisor is shielded: one line a mechanism.
     pub shield: Vec<String>,
+    /// What is known of the walls.
+    pub probing: Probing<'a>,
     /// Who hears how it goes.
     pub report: &'a dyn Report,
+}
+
+/// Whether the walls are still to be tried.
+#[derive(Debug)]
+pub enum Probing<'a> {
+    /// They are.
+    Measure {
+        /// Gives the attacker and its decoy a session each.
+        spawner: &'a Spawner,
+        /// What is shot at.
+        range: Box<Range>,
+    },
+    /// They were, by this process and for this policy.
+    Known(Matrix),
 }
 
 /// A session that is ready to be served.
@@ -86,6 +106,8 @@ pub struct Ready {
     pub skills_revision: Option<String>,
     /// One line a mechanism.
     pub enforcement: Vec<String>,
+    /// What the walls stop.
+    pub matrix: Matrix,
 }
 
 /// Makes a session ready.
@@ -119,21 +141,39 @@ pub async fn make(making: Making<'_>) -> Result<Ready, StartError> {
     let program = environment::find_program(&arguments[0], agent_path, &layout.inside.work)?;
     within_reach(&session, &wall, &program)?;
 
-    let marker = Provisioner {
-        config: &config,
-        layout: &layout,
-        session: &session,
-        wall: &cloning_wall(&policy, &places, tasks, &layout, resolved.as_ref())?,
-        path: &path,
-        git: git.as_deref(),
-        resolved: resolved.as_ref(),
-        blobless: resolved
-            .as_ref()
-            .is_some_and(|from| may_connect(&places, &policy, from.remote.port)),
-        report,
-    }
-    .provision()
-    .await?;
+    let cloning_wall = cloning_wall(&policy, &places, tasks, &layout, resolved.as_ref())?;
+    let marker = async {
+        Provisioner {
+            config: &config,
+            layout: &layout,
+            session: &session,
+            wall: &cloning_wall,
+            path: &path,
+            git: git.as_deref(),
+            resolved: resolved.as_ref(),
+            blobless: resolved
+                .as_ref()
+                .is_some_and(|from| may_connect(&places, &policy, from.remote.port)),
+            report,
+        }
+        .provision()
+        .await
+    };
+    let matrix = async {
+        match making.probing {
+            Probing::Known(matrix) => Ok(matrix),
+            Probing::Measure { spawner, range } => {
+                let (reaper, cwd) = (&session.reaper, &layout.inside.scratch);
+                let place =
+                    Place { spawner, reaper, wall: &wall, env: &given, cwd, tier: config.tier };
+                measure(place, *range).await
+            }
+        }
+    };
+    // Beside the clone: it waits for the disk or the network most of its time.
+    let (marker, matrix) = tokio::join!(marker, matrix);
+    let (marker, matrix) = (marker?, matrix?);
+    judge::keeps_its_promise(&matrix)?;
 
     // What a git left behind (its own maintenance) must hold nothing open of what is taken away below.
     session.end().await;
@@ -167,6 +207,7 @@ pub async fn make(making: Making<'_>) -> Result<Ready, StartError> {
     enforcement.extend(making.shield);
     enforcement.push(bounds.summary());
     enforcement.push(identity(making.alone));
+    enforcement.push(matrix.summary());
     enforcement.push(format!("tcp ports {} claimed", environment::first_and_last(ports)));
     Ok(Ready {
         policy_revision: policy.revision,
@@ -181,6 +222,7 @@ pub async fn make(making: Making<'_>) -> Result<Ready, StartError> {
         tier,
         skills_revision,
         enforcement,
+        matrix,
     })
 }
 

@@ -9,9 +9,10 @@ use casemate_protocol::worker::{StartError, StartEvent, WorkerConfig};
 
 use super::{Entry, Shared, intake, place};
 use crate::hosted::live;
-use crate::hosted::ready::{self, Making, Ready};
+use crate::hosted::ready::{self, Making, Probing, Ready};
 use crate::layout::Layout;
 use crate::ports::{self, Claim};
+use crate::probe::range::Range;
 use crate::process::reaper::Session;
 use crate::provision::{self, Resolved};
 use crate::relay::driver::Order;
@@ -113,7 +114,21 @@ impl Shared {
         entry.places.replace(layout.own());
         let provisioned = provision::is_done(&layout.outside.state, &config)?;
         let resolved = if provisioned { None } else { resolve(&config, report).await? };
-        ready::make(Making {
+        // One at a time: whoever comes meanwhile waits for the answer.
+        let measured = self.measured.lock().await;
+        let known = measured.get(&policy.revision).cloned();
+        let (measuring, probing) = match known {
+            Some(matrix) => {
+                drop(measured);
+                (None, Probing::Known(matrix))
+            }
+            None => {
+                let range = Range::make(&config.volume.join("run"), None)?;
+                let probing = Probing::Measure { spawner: &self.spawner, range: Box::new(range) };
+                (Some(measured), probing)
+            }
+        };
+        let made = ready::make(Making {
             policy,
             file: self.file.clone(),
             others: self.others(entry),
@@ -125,10 +140,15 @@ impl Shared {
             // All of its sessions are one user's: the kernel counts them together.
             alone: false,
             shield: self.shield.clone(),
+            probing,
             report,
             config,
         })
-        .await
+        .await?;
+        if let Some(mut measured) = measuring {
+            measured.insert(made.policy_revision.clone(), made.matrix.clone());
+        }
+        Ok(made)
     }
 
     /// The places of every other session that is hosted now. Those that come later find this one's among theirs.

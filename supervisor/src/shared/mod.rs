@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use casemate_protocol::codes::close;
 use casemate_protocol::ids::{BootId, Generation, Incarnation, PlaceId, SessionId};
+use casemate_protocol::matrix::Matrix;
 use casemate_protocol::sharing::{
     EndSession, Refusal, SessionConfig, SessionEnded, SessionSummary, SharedStatus,
     SharedWorkerConfig, Storage,
@@ -65,6 +66,8 @@ pub struct Shared {
     pub audit: Audit,
     /// What the sessions that have ended have counted.
     pub counted: Metrics,
+    /// What was measured of the walls, by policy revision; held while one is being measured.
+    pub measured: tokio::sync::Mutex<BTreeMap<String, Matrix>>,
     /// What goes on.
     pub table: Table,
 }

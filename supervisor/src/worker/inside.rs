@@ -13,7 +13,7 @@ use super::signals::{Ending, forward};
 use super::{Footing, STOPPED, other};
 use crate::audit::Audit;
 use crate::hosted::live;
-use crate::hosted::ready::{self, Making};
+use crate::hosted::ready::{self, Making, Probing};
 use crate::hosted::registry::Registry;
 use crate::http;
 use crate::http::app::App;
@@ -39,7 +39,7 @@ pub(super) async fn run(
     let mut ending = Ending::listen()?;
     let session_spawner = spawner.session().map_err(|error| ready::no_session(&error))?;
     let session = Rc::new(Session::new(session_spawner, reaper));
-    let Prepared { wanted, layout, resolved, lock, withdrawal } = prepared;
+    let Prepared { wanted, layout, resolved, lock, range, withdrawal } = prepared;
     let alone = counted_alone(&wanted.config);
     let making = Making {
         config: wanted.config,
@@ -53,6 +53,7 @@ pub(super) async fn run(
         session: Rc::clone(&session),
         alone,
         shield: shield.summary().into_iter().chain([filter.to_string()]).collect(),
+        probing: Probing::Measure { spawner, range },
         report: &Stdout,
     };
     let started = tokio::select! {

@@ -120,6 +120,7 @@ async fn serve(served: Served) -> Result<u8, StartError> {
         address,
         registry: Rc::default(),
         counted: crate::http::metrics::Metrics::default(),
+        measured: tokio::sync::Mutex::default(),
         table: crate::shared::Table::default(),
     });
     let registry = Rc::clone(&shared.registry);

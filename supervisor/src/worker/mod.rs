@@ -7,6 +7,7 @@
 
 mod identity;
 mod inside;
+mod machine;
 mod many;
 mod namespaces;
 mod outside;
@@ -34,6 +35,8 @@ use crate::report::{Report as _, Stdout};
 use crate::words::chain;
 
 use outside::Prepared;
+
+pub use machine::measure;
 
 /// What stands before the supervisor is confined: it could not make any of it later.
 #[derive(Debug)]
@@ -69,7 +72,11 @@ fn enter(mut prepared: Prepared) -> Result<u8, StartError> {
             prepared.withdrawal = withdrawal;
             live(prepared)
         }
-        Ok(Entered::Launcher(launcher)) => Ok(launcher.wait_forwarding_signals().code()),
+        Ok(Entered::Launcher(launcher)) => {
+            // The worker's to take away.
+            std::mem::forget(prepared.range);
+            Ok(launcher.wait_forwarding_signals().code())
+        }
         Err(error) => Err(StartError::Tier { wanted: config.tier, message: chain(&error) }),
     }
 }

@@ -12,6 +12,7 @@ use super::identity;
 use crate::config::{self, Wanted};
 use crate::directories;
 use crate::layout::Layout;
+use crate::probe::range::Range;
 use crate::provision::{self, Resolved};
 use crate::report::{Report as _, Stdout};
 use crate::words::chain;
@@ -27,6 +28,8 @@ pub(super) struct Prepared {
     pub resolved: Option<Resolved>,
     /// Held for life.
     pub lock: HeldLock,
+    /// What the walls are tried on.
+    pub range: Box<Range>,
     /// The means to hide what the agent has no business with, once inside; `None` in tier `domain`.
     pub withdrawal: Option<Withdrawal>,
 }
@@ -45,6 +48,7 @@ pub(super) fn prepare(wanted: Wanted) -> Result<Prepared, StartError> {
     let layout = Layout::of(config);
     directories::make(config, &layout)?;
     let lock = hold(&config.volume, &config.slot)?;
+    let range = Box::new(Range::make(&config.volume.join("run"), config.host_uid)?);
     // A provisioned session never needs its remote to start again.
     let provisioned = provision::is_done(&layout.outside.state, config)?;
     let remote = if provisioned { None } else { provision::remote(config)? };
@@ -53,7 +57,7 @@ pub(super) fn prepare(wanted: Wanted) -> Result<Prepared, StartError> {
         provision::resolve(remote)
     });
     let resolved = resolved.transpose()?;
-    Ok(Prepared { wanted, layout, resolved, lock, withdrawal: None })
+    Ok(Prepared { wanted, layout, resolved, lock, range, withdrawal: None })
 }
 
 /// The slot, for life.

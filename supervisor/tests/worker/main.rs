@@ -15,6 +15,7 @@ mod exec_client;
 mod git;
 mod harness;
 mod many;
+mod matrix;
 mod ports;
 mod resumable;
 mod sharing;

@@ -2,6 +2,7 @@
 //!
 //! Each step adds lines and decides nothing: judging is [`super::judge`]'s.
 
+mod catalogue;
 mod files;
 mod git;
 mod host;
@@ -59,6 +60,8 @@ pub(crate) async fn all(
     network::outside(&mut world).await?;
     host::asked(&mut world).await?;
     process::kernel(&mut world).await?;
+    progress("every attack of the catalogue");
+    catalogue::tried(&mut world).await?;
     progress("planted git configuration");
     git::planted(world, client).await
 }

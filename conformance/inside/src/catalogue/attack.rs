@@ -2,13 +2,10 @@
 
 use std::io;
 
-use serde::{Deserialize, Serialize};
-
 use super::shot::Shot;
 
 /// What an attack is aimed at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Target {
     /// Another session's files: worktree, HOME, scratch.
     Files,
@@ -31,8 +28,7 @@ pub enum Target {
 }
 
 /// What stops it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Defence {
     /// Landlock's rules for files.
     FileRules,
@@ -97,6 +93,26 @@ pub struct Attack {
 
 /// Carries it out; `Ok` where the kernel let it happen. A child process of its own runs it.
 pub(crate) type Run = fn(&Shot<'_>) -> io::Result<()>;
+
+// === impl Target ===
+
+impl Target {
+    /// As it is written in a matrix.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Files => "files",
+            Self::Git => "git",
+            Self::House => "house",
+            Self::Processes => "processes",
+            Self::Supervisor => "supervisor",
+            Self::Network => "network",
+            Self::Ipc => "ipc",
+            Self::Kernel => "kernel",
+            Self::Machine => "machine",
+        }
+    }
+}
 
 // === impl Attack ===
 

@@ -23,10 +23,12 @@ pub(super) const ATTACKS: &[Attack] = &[
         "plants a file where everybody's programs write",
         "CWE-377",
         |shot| plant(shot, "/var/tmp"),
-    ),
+    )
+    .own(),
     machine("temporary-list", "lists what everybody's programs write", "CWE-377", |_| {
         fs::read_dir("/var/tmp").map(drop)
-    }),
+    })
+    .own(),
     machine("log-list", "lists the machine's logs", "hier(7)", |_| {
         fs::read_dir("/var/log").map(drop)
     }),
