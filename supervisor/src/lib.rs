@@ -29,5 +29,6 @@ pub mod shield;
 pub mod skills;
 #[cfg(test)]
 pub(crate) mod testing;
+pub mod walls;
 pub mod words;
 pub mod worker;

@@ -3,6 +3,7 @@
 //! Nothing here is of the worker: it is the same for the one session of a worker that is given at the start and for each that
 //! a worker of many takes in later.
 
+use std::cell::OnceCell;
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -15,7 +16,7 @@ use casemate_protocol::usage::HeldBy;
 use casemate_protocol::worker::{StartError, WorkerConfig};
 use casemate_sandbox::namespaces::Withdrawal;
 use casemate_sandbox::users;
-use casemate_sandbox::{Places, SpawnError, Spawner, Step, Wall, WallError};
+use casemate_sandbox::{Places, SpawnError, Spawner, Step, Wall};
 use nix::errno::Errno;
 
 use super::state::State;
@@ -29,10 +30,10 @@ use crate::probe::range::Range;
 use crate::process::agent::Recipe;
 use crate::process::confined::c_strings;
 use crate::process::reaper::Session;
-use crate::provision::{Provisioner, Resolved};
+use crate::provision::{Provisioner, Resolved, Seed};
 use crate::report::Report;
 use crate::words::chain;
-use crate::{shield, skills};
+use crate::{shield, skills, walls};
 
 /// What a session is made of.
 #[derive(Debug)]
@@ -61,6 +62,8 @@ pub struct Making<'a> {
     pub shield: Vec<String>,
     /// What is known of the walls.
     pub probing: Probing<'a>,
+    /// Where the worker keeps an empty repository.
+    pub seed: Option<&'a Seed>,
     /// Who hears how it goes.
     pub report: &'a dyn Report,
 }
@@ -127,7 +130,7 @@ pub async fn make(making: Making<'_>) -> Result<Ready, StartError> {
         Rc::clone(&session),
     )
     .map_err(|error| StartError::Other { message: chain(&error) })?;
-    let wall = build_wall(&policy, &places, tasks)?;
+    let wall = walls::build(&policy, &places, tasks)?;
     let given = casemate_sandbox::environment(&policy, &places);
     let path = path_of(&given);
     let git = environment::find_program("git", &path, &layout.inside.work).ok();
@@ -141,13 +144,16 @@ pub async fn make(making: Making<'_>) -> Result<Ready, StartError> {
     let program = environment::find_program(&arguments[0], agent_path, &layout.inside.work)?;
     within_reach(&session, &wall, &program)?;
 
-    let cloning_wall = cloning_wall(&policy, &places, tasks, &layout, resolved.as_ref())?;
     let marker = async {
         Provisioner {
             config: &config,
             layout: &layout,
             session: &session,
-            wall: &cloning_wall,
+            policy: &policy,
+            places: &places,
+            tasks,
+            wall: OnceCell::new(),
+            seed: making.seed,
             path: &path,
             git: git.as_deref(),
             resolved: resolved.as_ref(),
@@ -246,33 +252,6 @@ fn within_reach(session: &Session, wall: &Wall, program: &Path) -> Result<(), St
         });
     }
     Ok(())
-}
-
-fn build_wall(policy: &Policy, places: &Places, tasks: Option<u32>) -> Result<Wall, StartError> {
-    let wall = Wall::build(policy, places).map_err(|error| {
-        let message = chain(&error);
-        match error {
-            WallError::NoLandlock { .. } | WallError::Kernel { .. } => {
-                StartError::Kernel { message }
-            }
-            _ => StartError::Policy { message },
-        }
-    })?;
-    Ok(match tasks {
-        Some(tasks) => wall.limit_tasks(tasks),
-        None => wall,
-    })
-}
-
-fn cloning_wall(
-    policy: &Policy,
-    places: &Places,
-    tasks: Option<u32>,
-    layout: &Layout,
-    resolved: Option<&Resolved>,
-) -> Result<Wall, StartError> {
-    let port = resolved.map(|from| from.remote.port);
-    build_wall(policy, &layout.cloning_places(places.clone(), port), tasks)
 }
 
 /// The session itself may connect to this port later on.

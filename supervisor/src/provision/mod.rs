@@ -8,22 +8,27 @@ mod git;
 mod home;
 mod marker;
 mod remote;
+mod seed;
 
+use std::cell::OnceCell;
 use std::path::Path;
 use std::time::Duration;
 
+use casemate_protocol::policy::Policy;
 use casemate_protocol::worker::{Repository, StartError, WorkerConfig};
-use casemate_sandbox::Wall;
 use casemate_sandbox::beneath::BeneathError;
+use casemate_sandbox::{Places, Wall};
 
 pub use git::Resolved;
 pub use marker::Marker;
 pub use remote::Remote;
+pub use seed::Seed;
 
 use crate::layout::Layout;
 use crate::process::confined::{self, Job, Output};
 use crate::process::reaper::Session;
 use crate::report::Report;
+use crate::walls;
 use crate::words::chain;
 
 use git::Git;
@@ -102,8 +107,16 @@ pub struct Provisioner<'a> {
     pub layout: &'a Layout,
     /// The session that git runs in.
     pub session: &'a Session,
-    /// The wall around git.
-    pub wall: &'a Wall,
+    /// What git may do is built from this, and from
+    pub policy: &'a Policy,
+    /// these places of the agent's.
+    pub places: &'a Places,
+    /// How many processes and threads the kernel is to allow it, where that is counted for the session alone.
+    pub tasks: Option<u32>,
+    /// The wall around git, once it is needed.
+    pub wall: OnceCell<Wall>,
+    /// Where the worker keeps an empty repository.
+    pub seed: Option<&'a Seed>,
     /// PATH inside.
     pub path: &'a str,
     /// git inside, if there is one.
@@ -155,34 +168,64 @@ impl Provisioner<'_> {
             home: self.layout.inside.scratch.clone(),
         };
         let branch = format!("casemate/{}", self.config.session);
-        match (&self.layout.source, self.resolved) {
+        let head = match (&self.layout.source, self.resolved) {
             (Some((outside, inside)), _) => {
-                self.report.progress(format!("cloning {}", outside.display()));
-                self.step(git.clone_local(inside), CLONE_LIMIT).await?;
-                let origin = self.run(git.read_origin(inside), STEP_LIMIT).await?;
-                let origin = String::from_utf8_lossy(&origin.stdout).into_owned();
-                let origin = remote::origin_to_keep(&origin);
-                self.step(git.set_origin(origin.as_deref()), STEP_LIMIT).await?;
+                report_cloning(self.report, outside.display());
+                self.clone_local(&git, inside).await?
             }
-            (None, Some(from)) => self.clone_remote(&git, from).await?,
-            (None, None) => {
-                self.report.progress("making an empty repository".to_owned());
-                self.step(git.init(&branch), STEP_LIMIT).await?;
+            (None, Some(from)) => {
+                self.clone_remote(&git, from).await?;
+                self.run(git.head(), STEP_LIMIT).await?
             }
-        }
-        let head = self.run(git.head(), STEP_LIMIT).await?;
+            (None, None) => return self.make_empty(&git, &branch).await,
+        };
         if head.exit.is_success() {
             self.step(git.checkout_new(&branch), STEP_LIMIT).await?;
-        } else {
-            self.step(git.name_unborn(&branch), STEP_LIMIT).await?;
-            self.step(git.first_commit(), STEP_LIMIT).await?;
+            return Ok(commit(&head));
         }
-        let head = self.step(git.head(), STEP_LIMIT).await?;
-        Ok(String::from_utf8_lossy(&head.stdout).trim().to_owned())
+        self.step(git.name_unborn(&branch), STEP_LIMIT).await?;
+        self.first_commit(&git).await
+    }
+
+    /// What does not depend on each other runs at the same time: each git is a process, and a session waits for all of them.
+    async fn clone_local(&self, git: &Git, source: &Path) -> Result<Output, StartError> {
+        let (cloned, origin) = tokio::join!(
+            self.step(git.clone_local(source), CLONE_LIMIT),
+            self.run(git.read_origin(source), STEP_LIMIT)
+        );
+        cloned?;
+        let origin = String::from_utf8_lossy(&origin?.stdout).into_owned();
+        let origin = remote::origin_to_keep(&origin);
+        let (set, head) = tokio::join!(
+            self.step(git.set_origin(origin.as_deref()), STEP_LIMIT),
+            self.run(git.head(), STEP_LIMIT)
+        );
+        set?;
+        head
+    }
+
+    async fn make_empty(&self, git: &Git, branch: &str) -> Result<String, StartError> {
+        self.report.progress("making an empty repository".to_owned());
+        let volume = |error: BeneathError| StartError::Volume { message: chain(&error) };
+        let planted = self.seed.map(|seed| seed.plant(&git.work, branch)).transpose();
+        if let Some(base) = planted.map_err(volume)?.flatten() {
+            return Ok(base);
+        }
+        self.step(git.init(branch), STEP_LIMIT).await?;
+        let base = self.first_commit(git).await?;
+        if let Some(Err(error)) = self.seed.map(|seed| seed.keep(&git.work, &base)) {
+            tracing::warn!(%error, "no empty repository is kept: git makes each anew");
+        }
+        Ok(base)
+    }
+
+    async fn first_commit(&self, git: &Git) -> Result<String, StartError> {
+        self.step(git.first_commit(), STEP_LIMIT).await?;
+        Ok(commit(&self.step(git.head(), STEP_LIMIT).await?))
     }
 
     async fn clone_remote(&self, git: &Git, from: &Resolved) -> Result<(), StartError> {
-        self.report.progress(format!("cloning {}", from.remote.url));
+        report_cloning(self.report, &from.remote.url);
         if self.blobless {
             match self.step(git.clone_remote(from, true), CLONE_LIMIT).await {
                 Ok(_) => return Ok(()),
@@ -203,6 +246,17 @@ impl Provisioner<'_> {
         }
     }
 
+    /// The wall around git: a session that needs no git needs none.
+    fn wall(&self) -> Result<&Wall, StartError> {
+        if self.wall.get().is_none() {
+            let port = self.resolved.map(|from| from.remote.port);
+            let places = self.layout.cloning_places(self.places.clone(), port);
+            // Whoever was faster has built the same.
+            let _ = self.wall.set(walls::build(self.policy, &places, self.tasks)?);
+        }
+        self.wall.get().ok_or_else(|| StartError::Other { message: "no wall for git".into() })
+    }
+
     /// Runs a command that has to succeed.
     async fn step(&self, job: Job, limit: Duration) -> Result<Output, StartError> {
         let what = job.args.first().cloned().unwrap_or_default();
@@ -220,10 +274,19 @@ impl Provisioner<'_> {
 
     async fn run(&self, job: Job, limit: Duration) -> Result<Output, StartError> {
         let what = job.args.first().cloned().unwrap_or_default();
-        confined::run(self.session, self.wall, job, limit).await.map_err(|error| {
+        confined::run(self.session, self.wall()?, job, limit).await.map_err(|error| {
             StartError::Repository { message: format!("git {what}: {}", chain(&error)) }
         })
     }
+}
+
+fn report_cloning(report: &dyn Report, what: impl std::fmt::Display) {
+    report.progress(format!("cloning {what}"));
+}
+
+/// What `rev-parse` said.
+fn commit(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
 /// Does what blocks on a thread of its own.

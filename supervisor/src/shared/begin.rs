@@ -141,6 +141,7 @@ impl Shared {
             alone: false,
             shield: self.shield.clone(),
             probing,
+            seed: Some(&self.seed),
             report,
             config,
         })

@@ -33,6 +33,7 @@ use crate::audit::Audit;
 use crate::hosted::registry::Registry;
 use crate::http::metrics::Metrics;
 use crate::process::reaper::Reaper;
+use crate::provision::Seed;
 use crate::words::chain;
 
 use intake::{Decision, Known};
@@ -64,6 +65,8 @@ pub struct Shared {
     pub registry: Rc<Registry>,
     /// The worker's log.
     pub audit: Audit,
+    /// An empty repository, for each session that begins with one.
+    pub seed: Seed,
     /// What the sessions that have ended have counted.
     pub counted: Metrics,
     /// What was measured of the walls, by policy revision; held while one is being measured.

@@ -54,6 +54,7 @@ pub(super) async fn run(
         alone,
         shield: shield.summary().into_iter().chain([filter.to_string()]).collect(),
         probing: Probing::Measure { spawner, range },
+        seed: None,
         report: &Stdout,
     };
     let started = tokio::select! {

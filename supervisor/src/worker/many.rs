@@ -19,6 +19,7 @@ use crate::audit::Audit;
 use crate::http::app::App;
 use crate::http::auth::Gate;
 use crate::process::reaper::Reaper;
+use crate::provision::Seed;
 use crate::report::{Report as _, Stdout};
 use crate::shared::Shared;
 use crate::{directories, durable, http};
@@ -111,6 +112,7 @@ async fn serve(served: Served) -> Result<u8, StartError> {
     let shared = Rc::new(Shared {
         audit: audit.clone(),
         worktrees: served.config.volume.join("sessions"),
+        seed: Seed::new(&served.config.volume.join("state")),
         config: served.config,
         spawner: served.spawner,
         reaper: Rc::clone(&reaper),
