@@ -14,6 +14,7 @@ pub mod evidence;
 pub mod exec;
 pub mod hosted;
 pub mod http;
+pub mod init;
 pub mod layout;
 pub mod logging;
 pub mod patch;

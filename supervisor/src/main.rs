@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use casemate_protocol::codes::exit;
-use casemate_supervisor::{check, logging, probe, worker};
+use casemate_supervisor::{check, init, logging, probe, worker};
 use clap::{Parser, Subcommand};
 
 /// Provisions one session, confines its agent, runs it and relays ACP for it.
@@ -32,6 +32,13 @@ enum Command {
     /// The two programs that a worker runs behind its own wall to try it.
     #[command(hide = true, subcommand)]
     Probe(Probe),
+    /// Run any command behind a policy's walls, with this process as its init.
+    Exec(Box<init::options::Options>),
+    /// Copy this program into a directory that containers of other images share.
+    Install {
+        /// Where to: the file is called casemate-supervisor.
+        directory: PathBuf,
+    },
     /// Print what this machine's kernel offers, as JSON: each mechanism tried, and the tier that results.
     Check,
 }
@@ -78,6 +85,8 @@ fn main() -> ExitCode {
         Command::Probe(Probe::Machine { tier, directory }) => {
             ExitCode::from(worker::measure(&tier, &directory))
         }
+        Command::Exec(options) => ExitCode::from(init::run(*options)),
+        Command::Install { directory } => ExitCode::from(init::install::run(&directory)),
         Command::Worker { config } => ExitCode::from(worker::run(config.as_deref())),
     }
 }

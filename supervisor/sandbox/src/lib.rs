@@ -11,12 +11,13 @@ pub mod reap;
 pub mod shield;
 mod single;
 pub mod spawner;
+pub mod terminal;
 pub mod users;
 pub mod wall;
 
 pub use reap::{Exit, reap};
 pub use spawner::{Command, ProbeAnswer, SessionSpawner, SpawnError, Spawner, Step, Usage};
 pub use wall::{
-    Logging, Places, Program, Rlimit, Wall, WallError, check_calls, check_egress, environment,
-    landlock_abi, landlock_errata, syscall_number,
+    Layers, Logging, Places, Program, Rlimit, Wall, WallError, check_calls, check_egress,
+    environment, landlock_abi, landlock_errata, syscall_number,
 };

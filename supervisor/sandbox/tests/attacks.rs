@@ -203,7 +203,7 @@ fn what_is_said_to_stop_an_attack_stops_it() {
 }
 
 fn behind(half: Half, site: &Site, decoys: &Decoys) -> Vec<Answer> {
-    let ruleset = site.wall.ruleset_fd().as_raw_fd();
+    let ruleset = site.wall.ruleset_fd().unwrap().as_raw_fd();
     let filters: Vec<Vec<libc::sock_filter>> =
         site.wall.programs().iter().map(|program| program.instructions().to_vec()).collect();
     let mut command = Command::new(this_program());

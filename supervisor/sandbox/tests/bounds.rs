@@ -170,7 +170,7 @@ fn in_user_namespace() {
             fs::write("/proc/self/gid_map", format!("{gid} {gid} 1")).unwrap();
             let s = Session::new();
             let limit = Rlimit { resource: libc::RLIMIT_NPROC, soft: 50, hard: 50 };
-            let ruleset = wall(&[]).ruleset_fd().try_clone_to_owned().unwrap();
+            let ruleset = wall(&[]).ruleset_fd().unwrap().try_clone_to_owned().unwrap();
             let limited = Wall::from_parts(ruleset, Vec::new(), vec![limit]);
             let (exit, said) = run(&s.session, &limited, "fork-until-refused", &[]);
             assert!(exit.is_success());

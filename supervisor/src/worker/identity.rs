@@ -10,7 +10,7 @@ use nix::unistd::{Gid, Uid, geteuid, setgroups, setresgid, setresuid};
 ///
 /// # Errors
 /// [`StartError::Config`] if so.
-pub(super) fn check(wanted: Option<u32>) -> Result<(), StartError> {
+pub(crate) fn check(wanted: Option<u32>) -> Result<(), StartError> {
     let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     if wanted.map_or(geteuid(), Uid::from_raw).is_root() && !is_ordinary_outside(&map) {
         return Err(StartError::Config {
@@ -34,7 +34,7 @@ fn is_ordinary_outside(map: &str) -> bool {
 ///
 /// # Errors
 /// [`StartError::Other`] where another user was asked for and this one may not become it.
-pub(super) fn assume(uid: Option<u32>) -> Result<(), StartError> {
+pub(crate) fn assume(uid: Option<u32>) -> Result<(), StartError> {
     let Some(uid) = uid.map(Uid::from_raw) else { return Ok(()) };
     if uid == geteuid() {
         return Ok(());

@@ -5,7 +5,7 @@
 //! thread for good: clone, try the shield from inside, take away what the agent has no business with ([`crate::hosted`]), serve ([`inside`]). A worker of many sessions ([`many`]) begins with none. Whatever fails is one
 //! [`StartError`] on stdout and its exit code.
 
-mod identity;
+pub(crate) mod identity;
 mod inside;
 mod machine;
 mod many;

@@ -83,8 +83,9 @@ pub(super) struct Plan<'a> {
 /// What the child puts around itself. Rulesets stay open in the spawner.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wall<'a> {
-    /// A signal scope of the child's own: the outer one it shares with the spawner's thread.
+    /// A signal scope of the child's own: the outer one it shares with the spawner's thread. -1: none.
     pub(super) scope: RawFd,
+    /// -1: none.
     pub(super) ruleset: RawFd,
     pub(super) rlimits: &'a [Rlimit],
     /// What Landlock is told about its log.
@@ -172,6 +173,9 @@ fn run(plan: &Plan<'_>) -> Result<(), Failure> {
     // SAFETY: plain numbers; the priority is this task's own.
     check(Step::Priority, unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, plan.wall.nice) })?;
     for ruleset in [plan.wall.scope, plan.wall.ruleset] {
+        if ruleset < 0 {
+            continue;
+        }
         // SAFETY: plain numbers.
         let walled =
             unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset, plan.wall.log) };

@@ -91,9 +91,27 @@ impl Spawner {
         &self,
         kept: Option<BorrowedFd<'_>>,
     ) -> Result<SessionSpawner, SpawnError> {
+        self.begin(&[0], kept)
+    }
+
+    /// A thread without a signal scope, for kernels that have none and for whoever leaves the layer out. What it starts may
+    /// signal whom the kernel lets it, this process included, and is not ended with it: the caller has to, by reaping.
+    /// [`SessionSpawner::kill_all`] fails.
+    ///
+    /// # Errors
+    /// [`Step::Spawner`].
+    pub fn session_without_scope(&self) -> Result<SessionSpawner, SpawnError> {
+        self.begin(&process::UNSCOPED, None)
+    }
+
+    fn begin(
+        &self,
+        kind: &[u8],
+        kept: Option<BorrowedFd<'_>>,
+    ) -> Result<SessionSpawner, SpawnError> {
         let (socket, theirs) = pair()?;
         let handed: Vec<BorrowedFd<'_>> = std::iter::once(theirs.as_fd()).chain(kept).collect();
-        channel::send(&self.control, &[0], &[], &handed).map_err(lost)?;
+        channel::send(&self.control, kind, &[], &handed).map_err(lost)?;
         drop(theirs);
         read_reply(&socket)?;
         Ok(SessionSpawner { client: Mutex::new(Client { socket, walls: VecDeque::new() }) })
@@ -265,7 +283,8 @@ impl Client {
         let programs: Vec<_> = wall.programs().iter().map(crate::Program::instructions).collect();
         let parts = wire::encode_wall(&programs, wall.rlimits(), wall.logging());
         let (socket, theirs) = pair()?;
-        call(&self.socket, Kind::Wall, &parts, &[wall.ruleset_fd(), theirs.as_fd()])?;
+        let handed: Vec<_> = wall.ruleset_fd().into_iter().chain([theirs.as_fd()]).collect();
+        call(&self.socket, Kind::Wall, &parts, &handed)?;
         drop(theirs);
         read_reply(&socket)?;
         if self.walls.len() == MAX_WALLS {

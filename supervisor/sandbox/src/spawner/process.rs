@@ -15,6 +15,9 @@ use super::command::Step;
 use super::requests::answer;
 use super::session;
 
+/// What is sent with the socket of a session that has no scope.
+pub(super) const UNSCOPED: [u8; 1] = [1];
+
 /// Where the control socket is put: the first number after the standard ones.
 const CONTROL: RawFd = 3;
 
@@ -134,7 +137,7 @@ fn serve(control: &UnixStream) {
         sessions.retain(|session| !session.is_finished());
         let mut handed = handed.into_iter();
         if let Some(socket) = handed.next() {
-            sessions.extend(start(UnixStream::from(socket), handed.collect()));
+            sessions.extend(start(UnixStream::from(socket), handed.collect(), byte != UNSCOPED));
         }
     }
     for session in sessions {
@@ -143,11 +146,11 @@ fn serve(control: &UnixStream) {
     }
 }
 
-fn start(socket: UnixStream, kept: Vec<OwnedFd>) -> Option<JoinHandle<()>> {
+fn start(socket: UnixStream, kept: Vec<OwnedFd>, scoped: bool) -> Option<JoinHandle<()>> {
     let refusal = socket.try_clone();
     let thread = Builder::new().name("session".to_owned()).stack_size(session::THREAD_STACK).spawn(
         move || {
-            session::serve(&socket);
+            session::serve(&socket, scoped);
             // Before the socket: whoever sees its end may rely on what was kept being free.
             drop(kept);
         },

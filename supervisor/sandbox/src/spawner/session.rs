@@ -1,6 +1,8 @@
 //! One session's first thread: it enters the session's signal scope, gives each wall a thread born inside it, and ends
 //! the session's processes.
 //!
+//! A session without a scope is for whoever leaves that layer out: such a thread ends nobody, its owner has to.
+//!
 //! It wears no wall itself, so no policy can take kill(2) from it. It ends when its socket does: the session was dropped,
 //! or the supervisor is gone; either way nothing of the session is left when the thread is gone.
 
@@ -23,8 +25,8 @@ use super::wire::{self, Kind, Reply};
 pub(super) const THREAD_STACK: usize = 256 << 10;
 
 /// The thread's whole life.
-pub(super) fn serve(socket: &UnixStream) {
-    let scope = match SignalScope::enter() {
+pub(super) fn serve(socket: &UnixStream, scoped: bool) {
+    let scope = match scoped.then(SignalScope::enter).transpose() {
         Ok(scope) => scope,
         Err(errno) => {
             // Whether the supervisor hears it or is gone, this thread ends.
@@ -35,20 +37,22 @@ pub(super) fn serve(socket: &UnixStream) {
     let mut starters = Vec::new();
     let mut watch = None;
     // A broken socket and a closed one mean the same: nobody is left who could ask for anything.
-    let _ = requests(socket, &scope, &mut starters, &mut watch);
+    let _ = requests(socket, scope.as_ref(), &mut starters, &mut watch);
     // Before the ends below, which only this thread waits for.
     drop(watch);
     // Their sockets are closed as well by now. A start that was under way ends first, or it would outlive the kill.
     for starter in starters {
         let _ = starter.join();
     }
-    let _ = scope.kill_all();
-    scope.wait_for_ends();
+    if let Some(scope) = scope {
+        let _ = scope.kill_all();
+        scope.wait_for_ends();
+    }
 }
 
 fn requests(
     socket: &UnixStream,
-    scope: &SignalScope,
+    scope: Option<&SignalScope>,
     starters: &mut Vec<JoinHandle<()>>,
     watch: &mut Option<Watch>,
 ) -> Result<(), Errno> {
@@ -56,14 +60,22 @@ fn requests(
     let mut requests = Requests::new(socket);
     while let Some(request) = requests.next()? {
         let outcome = match request.kind {
-            Kind::KillAll => scope.kill_all().map_err(|errno| (Step::SignalScope, errno)),
+            Kind::KillAll => scope
+                .ok_or(Errno::EOPNOTSUPP)
+                .and_then(SignalScope::kill_all)
+                .map_err(|errno| (Step::SignalScope, errno)),
             Kind::Wall => {
                 starters.retain(|starter| !starter.is_finished());
                 start(scope, request).map(|starter| starters.push(starter))
             }
             Kind::Bound => {
                 let limit = wire::decode_bound(request.body).ok_or(Errno::EBADMSG)?;
-                Watch::start(scope, limit).map(|started| *watch = Some(started)).map_err(errno)
+                match scope {
+                    Some(scope) => Watch::start(scope, limit)
+                        .map(|started| *watch = Some(started))
+                        .map_err(errno),
+                    None => Err((Step::SignalScope, Errno::EOPNOTSUPP)),
+                }
             }
             Kind::Usage => {
                 let usage = watch.as_ref().map(Watch::usage).unwrap_or_default().encode();
@@ -84,11 +96,14 @@ fn requests(
 }
 
 /// A thread for a wall; it says on its own socket how it came up.
-fn start(scope: &SignalScope, request: Request<'_>) -> Result<JoinHandle<()>, Failure> {
+fn start(scope: Option<&SignalScope>, request: Request<'_>) -> Result<JoinHandle<()>, Failure> {
     let malformed = (Step::Request, Errno::EBADMSG);
     let wall = wire::decode_wall(request.body).ok_or(malformed)?;
-    let [ruleset, socket] = <[_; 2]>::try_from(request.descriptors).map_err(|_| malformed)?;
-    let scope = scope.ruleset().try_clone_to_owned().map_err(errno)?;
+    let mut descriptors = request.descriptors;
+    let socket = descriptors.pop().ok_or(malformed)?;
+    let ruleset = descriptors.pop();
+    let scope =
+        scope.map(|scope| scope.ruleset().try_clone_to_owned()).transpose().map_err(errno)?;
     let (starter, socket) =
         (Starter { scope, ruleset, wall, nice: starter::nice() }, UnixStream::from(socket));
     Builder::new()

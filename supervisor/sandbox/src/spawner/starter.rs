@@ -22,9 +22,9 @@ use super::wire::{self, Kind, Reply, WallBody};
 
 /// What the thread is made of. Its creator has entered the session's signal scope, so it is born inside.
 pub(super) struct Starter {
-    /// The scope as a ruleset, shared with the session.
-    pub(super) scope: OwnedFd,
-    pub(super) ruleset: OwnedFd,
+    /// The scope as a ruleset, shared with the session; `None` where that has none.
+    pub(super) scope: Option<OwnedFd>,
+    pub(super) ruleset: Option<OwnedFd>,
     pub(super) wall: WallBody,
     /// What the started processes get.
     pub(super) nice: c_int,
@@ -136,8 +136,8 @@ impl Starter {
 
     fn start(&self, errand: Errand<'_>, stack: &mut Stack) -> Result<i32, Failure> {
         let around = child::Wall {
-            scope: self.scope.as_raw_fd(),
-            ruleset: self.ruleset.as_raw_fd(),
+            scope: number(self.scope.as_ref()),
+            ruleset: number(self.ruleset.as_ref()),
             rlimits: &self.wall.rlimits,
             log: self.wall.logging.restrict_self,
             nice: self.nice,
@@ -160,6 +160,10 @@ fn block_signals() {
             size_of::<u64>(),
         )
     };
+}
+
+fn number(fd: Option<&OwnedFd>) -> RawFd {
+    fd.map_or(-1, OwnedFd::as_raw_fd)
 }
 
 /// The three descriptors; all above 2, for the spawner keeps 0, 1 and 2 occupied.

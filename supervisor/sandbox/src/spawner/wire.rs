@@ -19,7 +19,7 @@ pub(super) const REPLY: usize = 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum Kind {
-    /// To the session: a thread for this wall. Two descriptors: the ruleset, the new thread's socket.
+    /// To the session: a thread for this wall. Descriptors: the ruleset, if there is one, and the new thread's socket.
     Wall = 1,
     /// To a wall's thread: start a command. Three descriptors.
     Spawn,

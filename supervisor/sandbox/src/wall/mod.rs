@@ -72,6 +72,24 @@ pub struct Places {
     pub tier: Tier,
 }
 
+/// Which layers of a policy a wall is built of. A wall of fewer than all is weaker than its policy says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layers {
+    /// Paths and ports.
+    pub landlock: bool,
+    /// Landlock's scopes: signals and abstract sockets.
+    pub scope: bool,
+    /// System calls and kinds of sockets.
+    pub seccomp: bool,
+    /// Resource limits.
+    pub rlimits: bool,
+}
+
+impl Layers {
+    /// What a policy says, all of it.
+    pub const ALL: Self = Self { landlock: true, scope: true, seccomp: true, rlimits: true };
+}
+
 /// One seccomp program, as `seccomp(SECCOMP_SET_MODE_FILTER)` takes it (seccomp(2)).
 #[derive(Debug, Clone)]
 pub struct Program {
@@ -109,7 +127,7 @@ impl WallId {
 #[derive(Debug)]
 pub struct Wall {
     id: WallId,
-    ruleset: OwnedFd,
+    ruleset: Option<OwnedFd>,
     programs: Vec<Program>,
     rlimits: Vec<Rlimit>,
     logging: Logging,
@@ -124,11 +142,42 @@ impl Wall {
     /// # Errors
     /// [`WallError`] where the policy cannot be enforced exactly as written.
     pub fn build(policy: &Policy, places: &Places) -> Result<Self, WallError> {
+        Self::build_of(policy, places, Layers::ALL)
+    }
+
+    /// As [`Wall::build`], of some layers only.
+    ///
+    /// # Errors
+    /// [`WallError`] where they cannot be enforced exactly as written.
+    pub fn build_of(policy: &Policy, places: &Places, layers: Layers) -> Result<Self, WallError> {
         check_egress(policy)?;
+        if layers == Layers::ALL {
+            return Self::whole(policy, places);
+        }
+        // Without Landlock no rule may count on what it restricts.
+        let abi = if layers.landlock || layers.scope { ruleset::require(policy)? } else { 0 };
+        let calls = if layers.landlock { abi } else { 0 };
+        let programs = match layers.seccomp {
+            true => seccomp::compile(policy, places.tier, calls)?,
+            false => Vec::new(),
+        };
+        let (rlimits, mut notes) =
+            if layers.rlimits { rlimits::fit(policy)? } else { Default::default() };
+        let mut fd = None;
+        if layers.landlock || layers.scope {
+            let opened = ruleset::open_of(policy, places, abi, layers)?;
+            fd = opened.fd;
+            notes.extend(opened.notes);
+        }
+        let logging = log::flags(policy, abi);
+        Ok(Self { id: WallId::next(), ruleset: fd, programs, rlimits, logging, notes })
+    }
+
+    fn whole(policy: &Policy, places: &Places) -> Result<Self, WallError> {
         let abi = ruleset::require(policy)?;
         let programs = seccomp::compile(policy, places.tier, abi)?;
         let (rlimits, lowered) = rlimits::fit(policy)?;
-        let ruleset = ruleset::open(policy, places, abi)?;
+        let ruleset = ruleset::open_of(policy, places, abi, Layers::ALL)?;
         let instructions: usize = programs.iter().map(|program| program.instructions.len()).sum();
         let mut notes = ruleset.notes;
         notes.push(format!(
@@ -148,7 +197,7 @@ impl Wall {
     /// A wall of given parts, for what a policy file cannot say (a fixed wall of the kernel report or of a test).
     #[must_use]
     pub fn from_parts(ruleset: OwnedFd, programs: Vec<Program>, rlimits: Vec<Rlimit>) -> Self {
-        let (logging, notes) = (Logging::default(), Vec::new());
+        let (logging, notes, ruleset) = (Logging::default(), Vec::new(), Some(ruleset));
         Self { id: WallId::next(), ruleset, programs, rlimits, logging, notes }
     }
 
@@ -167,10 +216,10 @@ impl Wall {
         self.id
     }
 
-    /// The Landlock ruleset for `landlock_restrict_self(2)`; close-on-exec.
+    /// The Landlock ruleset for `landlock_restrict_self(2)`; close-on-exec. `None` where no layer needs one.
     #[must_use]
-    pub fn ruleset_fd(&self) -> BorrowedFd<'_> {
-        self.ruleset.as_fd()
+    pub fn ruleset_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.ruleset.as_ref().map(AsFd::as_fd)
     }
 
     /// The seccomp programs, to be installed in this order after the ruleset.

@@ -18,7 +18,7 @@ use super::lacks::lacks;
 use super::never::Never;
 use super::open::open_path;
 use super::private::Private;
-use super::{Places, WallError};
+use super::{Layers, Places, WallError};
 
 /// The newest ABI whose rights are used: all that the crate knows.
 const NEWEST: ABI = ABI::V10;
@@ -29,7 +29,8 @@ const UDP: u32 = 10;
 /// An opened ruleset and what is to be said about it.
 #[derive(Debug)]
 pub(super) struct Opened {
-    pub(super) fd: OwnedFd,
+    /// `None` where nothing is left to be said in one.
+    pub(super) fd: Option<OwnedFd>,
     pub(super) notes: Vec<String>,
 }
 
@@ -68,8 +69,18 @@ pub(super) fn require(policy: &Policy) -> Result<u32, WallError> {
     Ok(found)
 }
 
-pub(super) fn open(policy: &Policy, places: &Places, abi: u32) -> Result<Opened, WallError> {
-    let mut created = create(policy).map_err(|source| refused("the ruleset", source))?;
+/// Opens the ruleset of the layers that Landlock carries.
+pub(super) fn open_of(
+    policy: &Policy,
+    places: &Places,
+    abi: u32,
+    layers: Layers,
+) -> Result<Opened, WallError> {
+    let scopes = if layers.scope { scopes(policy) } else { BitFlags::EMPTY };
+    if !layers.landlock {
+        return scopes_alone(policy, scopes);
+    }
+    let mut created = create(scopes).map_err(|source| refused("the ruleset", source))?;
     let (grants, mut skipped) = grants::expand(policy, places)?;
     let never = Never::resolve(&places.never)?;
     let private = Private::resolve(places)?;
@@ -86,16 +97,33 @@ pub(super) fn open(policy: &Policy, places: &Places, abi: u32) -> Result<Opened,
         required: policy.landlock_abi,
         source: io::Error::from_raw_os_error(libc::EOPNOTSUPP),
     })?;
-    Ok(Opened { fd, notes: notes(policy, abi, granted, &skipped) })
+    Ok(Opened { fd: Some(fd), notes: notes(policy, abi, granted, &skipped) })
 }
 
-fn create(policy: &Policy) -> Result<RulesetCreated, RulesetError> {
-    let scopes = policy.scopes.iter().fold(BitFlags::EMPTY, |all, rule| {
+/// No path, no port: only who is signalled and which abstract sockets are reached.
+fn scopes_alone(policy: &Policy, scopes: BitFlags<Scope>) -> Result<Opened, WallError> {
+    if scopes.is_empty() {
+        return Ok(Opened { fd: None, notes: Vec::new() });
+    }
+    let created = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .scope(scopes)
+        .and_then(Ruleset::create)
+        .map_err(|source| refused("the scopes", source))?;
+    let notes = vec![format!("landlock {} scopes alone", policy.scopes.len())];
+    Ok(Opened { fd: Option::<OwnedFd>::from(created), notes })
+}
+
+fn scopes(policy: &Policy) -> BitFlags<Scope> {
+    policy.scopes.iter().fold(BitFlags::EMPTY, |all, rule| {
         all | match rule.kind {
             Scoped::Signal => Scope::Signal,
             Scoped::AbstractUnixSocket => Scope::AbstractUnixSocket,
         }
-    });
+    })
+}
+
+fn create(scopes: BitFlags<Scope>) -> Result<RulesetCreated, RulesetError> {
     let ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(NEWEST))?

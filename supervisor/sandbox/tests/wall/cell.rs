@@ -106,7 +106,7 @@ fn on_a_thread<T: Send>(body: impl FnOnce() -> T + Send) -> T {
 /// Puts the calling thread behind a wall, in the order that the spawner uses.
 pub(crate) fn enforce(wall: &Wall) {
     call(libc::SYS_prctl, [libc::PR_SET_NO_NEW_PRIVS as u64, 1, 0, 0, 0, 0]).unwrap();
-    let fd = wall.ruleset_fd().as_raw_fd() as u64;
+    let fd = wall.ruleset_fd().unwrap().as_raw_fd() as u64;
     call(libc::SYS_landlock_restrict_self, [fd, 0, 0, 0, 0, 0]).unwrap();
     for program in wall.programs() {
         install(program.instructions());

@@ -1,0 +1,275 @@
+//! `casemate-supervisor exec`: any command behind a policy's walls, with this process as its init.
+//!
+//! For what is no ACP agent: a server agent, a headless task, in an image that knows nothing of casemate. It shares the
+//! container's network, so its ports are reachable as far as the policy has them. This process shields itself as a worker
+//! does, reaps every orphan, passes signals on and leaves with the command's code when nothing of it is left.
+//!
+//! | file | owns |
+//! |---|---|
+//! | [`options`] | the command line, and what of it is refused |
+//! | [`layers`] | which walls stand, and the words for those that do not |
+//! | [`watch`] | signals, grace, the end |
+//! | [`install`] | this program, copied where another container finds it |
+
+pub mod install;
+pub mod layers;
+pub mod options;
+mod watch;
+
+use std::ffi::CString;
+use std::fs;
+use std::io::{self, IsTerminal as _, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use casemate_protocol::codes::exit;
+use casemate_protocol::policy::Policy;
+use casemate_protocol::tier::Tier;
+use casemate_sandbox::shield::calls::Role;
+use casemate_sandbox::{Command, Places, SpawnError, Spawner, Step, Wall, WallError, reap};
+use nix::errno::Errno;
+use serde::Serialize;
+
+use crate::environment::DEFAULT_PATH;
+use crate::words::chain;
+use crate::worker::identity;
+use layers::Chosen;
+use options::{Checked, Options};
+
+/// Why the command was not started: what to say, and the exit code.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// One of [`exit`].
+    pub code: u8,
+    /// What and how to mend it.
+    pub message: String,
+}
+
+/// What holds, for `--report`.
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    policy: &'a str,
+    revision: &'a str,
+    tier: Tier,
+    layers: Vec<&'static str>,
+    without: Vec<&'static str>,
+    enforcement: Vec<String>,
+    pid: u32,
+    uid: u32,
+    program: &'a str,
+}
+
+/// Runs the command to its end; its exit code, or why it was not started.
+#[must_use]
+pub fn run(options: Options) -> u8 {
+    match start(options) {
+        Ok(code) => code,
+        Err(Refused { code, message }) => {
+            say(&message);
+            code
+        }
+    }
+}
+
+/// One line on stderr, as people and logs of any image read it.
+fn say(words: &str) {
+    let _ = writeln!(io::stderr(), "casemate-supervisor: {words}");
+}
+
+fn start(options: Options) -> Result<u8, Refused> {
+    let chosen = options.layers();
+    let policy = options.policy()?;
+    let checked = options.check(&policy)?;
+    if identity::check(checked.user).is_err() && options.user != Some(0) {
+        let message = "the command would be root: name a user with --user, or say --user 0 for root without capabilities";
+        return Err(usage(message));
+    }
+    // As who this process still is: /dev/fd belongs to nobody else once it is shielded.
+    let report = options.report.as_deref().map(|file| open(file, &checked.places)).transpose()?;
+    identity::assume(checked.user)
+        .map_err(|error| Refused { code: exit::DENIED, message: chain(&error) })?;
+    let shield = casemate_sandbox::shield::harden().map_err(|error| broken(&error))?;
+    reap::adopt_orphans().map_err(|error| broken(&error))?;
+    let stdin = io::stdin();
+    let terminal = stdin.is_terminal()
+        && casemate_sandbox::terminal::release(stdin.as_fd()).map_err(|error| broken(&error))?;
+    let spawner = Spawner::start(&[]).map_err(|error| broken(&error))?;
+    let wall = Wall::build_of(&policy, &checked.places, chosen.walls)
+        .map_err(|error| not_built(&error))?;
+    let env = environment(&options, &policy, &checked.places, chosen)?;
+    announce(&policy, chosen, &checked);
+    if let Some((name, file)) = options.report.as_deref().zip(report) {
+        let mut enforcement = wall.summary();
+        enforcement.extend(shield.summary());
+        let said = Report {
+            policy: &policy.name,
+            revision: &policy.revision,
+            tier: checked.places.tier,
+            layers: chosen.on(),
+            without: chosen.off(),
+            enforcement,
+            pid: std::process::id(),
+            uid: nix::unistd::geteuid().as_raw(),
+            program: &options.command[0],
+        };
+        write(file, &said).map_err(|error| no_report(name, &error))?;
+    }
+    // Nothing of this process's work is left but to start, to wait and to end.
+    casemate_sandbox::shield::confine(Role::Supervisor).map_err(|error| broken(&error))?;
+    watch::run(spawner, chosen.walls.scope, options.grace(), |session| {
+        spawn(session, &wall, &options.command, &env, &checked.places.work, terminal)
+    })
+}
+
+fn announce(policy: &Policy, chosen: Chosen, checked: &Checked) {
+    let revision = policy.revision.get(..12).unwrap_or(&policy.revision);
+    say(&format!(
+        "policy {} ({revision}), tier {}, layers {}",
+        policy.name,
+        checked.places.tier,
+        chosen.on().join(", ")
+    ));
+    let off = chosen.off();
+    if !off.is_empty() {
+        say(&format!("WEAKER THAN THE POLICY: without {}", off.join(", ")));
+    }
+    if nix::unistd::geteuid().is_root() {
+        say("WEAKER THAN IT COULD BE: the command is root, though without capabilities");
+    }
+}
+
+/// Opened where the command cannot write: what it says is not to be the command's word, and no link that an earlier one left
+/// leads elsewhere.
+fn open(file: &Path, places: &Places) -> Result<fs::File, Refused> {
+    let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let directory = directory.unwrap_or(Path::new(".")).canonicalize();
+    let directory = directory.map_err(|error| no_report(file, &error))?;
+    if [&places.work, &places.home, &places.scratch].iter().any(|own| directory.starts_with(own)) {
+        return Err(usage(format!(
+            "--report {}: name a file outside of what the command may write",
+            file.display()
+        )));
+    }
+    // A pipe, by /dev/fd, is a file as well.
+    let opened = fs::File::options().write(true).create(true).truncate(true).open(file);
+    opened.map_err(|error| no_report(file, &error))
+}
+
+fn write(mut file: fs::File, report: &Report<'_>) -> io::Result<()> {
+    let mut json = serde_json::to_vec(report).expect("a report is plain data");
+    json.push(b'\n');
+    file.write_all(&json)
+}
+
+fn no_report(file: &Path, error: &io::Error) -> Refused {
+    Refused { code: exit::CANNOT_CREATE, message: format!("--report {}: {error}", file.display()) }
+}
+
+/// The policy's variables and what is added, or, without that layer, everything that this process has.
+fn environment(
+    options: &Options,
+    policy: &Policy,
+    places: &Places,
+    chosen: Chosen,
+) -> Result<Vec<CString>, Refused> {
+    let mut all: Vec<(String, String)> = if chosen.environment {
+        let given = casemate_sandbox::environment(policy, places);
+        std::iter::once(("PATH".to_owned(), DEFAULT_PATH.to_owned())).chain(given).collect()
+    } else {
+        std::env::vars().collect()
+    };
+    all.extend(options.variables()?);
+    let mut last = std::collections::BTreeMap::new();
+    last.extend(all);
+    last.into_iter()
+        .map(|(name, value)| CString::new(format!("{name}={value}")))
+        .collect::<Result<_, _>>()
+        .map_err(|_| usage("a variable holds a NUL byte"))
+}
+
+fn usage(message: impl Into<String>) -> Refused {
+    Refused { code: exit::USAGE, message: message.into() }
+}
+
+fn broken(error: &dyn std::error::Error) -> Refused {
+    Refused { code: exit::SOFTWARE, message: chain(error) }
+}
+
+fn not_built(error: &WallError) -> Refused {
+    let code = match error {
+        WallError::NoLandlock { .. } | WallError::Kernel { .. } => exit::KERNEL,
+        _ => exit::DATA,
+    };
+    Refused { code, message: chain(error) }
+}
+
+/// Tries each place of PATH as execvp(3) does: what the walls close is passed over.
+fn spawn(
+    session: &casemate_sandbox::SessionSpawner,
+    wall: &Wall,
+    command: &[String],
+    env: &[CString],
+    work: &Path,
+    terminal: bool,
+) -> Result<i32, Refused> {
+    let argv = command
+        .iter()
+        .map(|word| CString::new(word.as_str()))
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|_| usage("the command holds a NUL byte"))?;
+    let path = env
+        .iter()
+        .find_map(|entry| entry.to_str().ok()?.strip_prefix("PATH="))
+        .unwrap_or(DEFAULT_PATH);
+    let own = |fd: io::Result<OwnedFd>| fd.map_err(|error| broken(&error));
+    let mut closed: Option<SpawnError> = None;
+    for program in candidates(&command[0], path, work) {
+        let started = session.spawn(
+            Command {
+                program,
+                argv: argv.clone(),
+                env: env.to_vec(),
+                cwd: work.to_owned(),
+                stdin: own(io::stdin().as_fd().try_clone_to_owned())?,
+                stdout: own(io::stdout().as_fd().try_clone_to_owned())?,
+                stderr: own(io::stderr().as_fd().try_clone_to_owned())?,
+                terminal,
+            },
+            wall,
+        );
+        match started {
+            Ok(pid) => return Ok(pid),
+            Err(error)
+                if error.step == Step::Exec && is(&error, &[Errno::ENOENT, Errno::ENOTDIR]) => {}
+            Err(error) if error.step == Step::Exec && is(&error, &[Errno::EACCES]) => {
+                closed = closed.or(Some(error));
+            }
+            Err(error) => return Err(not_started(&error)),
+        }
+    }
+    Err(closed.map_or_else(
+        || Refused {
+            code: exit::NOT_FOUND,
+            message: format!("no program `{}` in {path}", command[0]),
+        },
+        |error| not_started(&error),
+    ))
+}
+
+fn is(error: &SpawnError, errnos: &[Errno]) -> bool {
+    errnos.iter().any(|errno| error.errno() == *errno as i32)
+}
+
+fn not_started(error: &SpawnError) -> Refused {
+    Refused { code: exit::NOT_RUNNABLE, message: chain(error) }
+}
+
+fn candidates(name: &str, path: &str, work: &Path) -> Vec<PathBuf> {
+    if name.contains('/') {
+        return vec![work.join(name)];
+    }
+    path.split(':')
+        .filter(|place| !place.is_empty())
+        .map(|place| Path::new(place).join(name))
+        .collect()
+}
