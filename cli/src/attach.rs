@@ -1,17 +1,24 @@
 //! Gets a session a live worker and connects to it.
 
+use std::time::Duration;
+
 use casemate_protocol::acp::bridge::{Attachment, Want};
-use casemate_protocol::api::{Allocate, Attached, Intent};
+use casemate_protocol::api::{Allocate, Attached, Intent, Phase};
 use casemate_protocol::codes::exit;
-use casemate_protocol::ids::{BootId, SessionId};
+use casemate_protocol::ids::{BootId, Generation, SessionId};
 use casemate_protocol::key::Key;
 use tokio::sync::Mutex;
 
 use crate::client::{CallError, Client};
 use crate::failure::Failure;
 use crate::place::Place;
-use crate::socket::{self, Door, Socket};
 use crate::start;
+
+/// How long to wait before a worker that could not be reached is tried again; tripled each time.
+const PAUSE: Duration = Duration::from_millis(5);
+const LAST_PAUSE: Duration = Duration::from_millis(1000);
+/// How long the allocator may take to say whether a worker lives.
+const LOOK: Duration = Duration::from_secs(2);
 
 /// The allocator of a place: started where none serves, looked for again where it went away.
 #[derive(Debug)]
@@ -64,24 +71,33 @@ impl Allocator {
         Ok(call(&client).await)
     }
 
-    /// A live worker of the session that is wanted, and an open connection to its `/acp`.
-    pub(crate) async fn attach(
+    /// A live worker of the session that is wanted, and what `open` makes of its address and token.
+    pub(crate) async fn attach<T>(
         &self,
         want: &Want,
         key: Option<&str>,
         intent: &Intent,
-    ) -> Result<(Attachment, Socket), AttachError> {
+        open: impl AsyncFn(&Attached) -> Result<T, Failure>,
+    ) -> Result<(Attachment, T), AttachError> {
         let mut attached = self.worker(want, key, intent).await?;
-        let socket = match socket::open(attached.address, &attached.token, Door::Acp).await {
-            Ok(socket) => socket,
-            // The worker may have gone between the answer and now: the allocator looks again.
-            Err(_) => {
-                attached = self.resume(&attached.session.id).await?;
-                socket::open(attached.address, &attached.token, Door::Acp).await?
+        let mut pause = PAUSE;
+        let (status, opened) = loop {
+            let reach = async {
+                let status = Client::with(attached.address, &attached.token)?.status().await?;
+                Ok::<_, Failure>((status, open(&attached).await?))
+            };
+            match reach.await {
+                Ok(both) => break both,
+                Err(failure) if pause > LAST_PAUSE => return Err(failure.into()),
+                // The worker may have gone between the answer and now, or the network stumbles: the allocator looks again.
+                Err(failure) => {
+                    tracing::debug!("not attached: {failure}");
+                    tokio::time::sleep(pause).await;
+                    pause *= 3;
+                    attached = self.resume(&attached.session.id).await?;
+                }
             }
         };
-        let worker = Client::with(attached.address, &attached.token)?;
-        let status = worker.status().await.map_err(Failure::from)?;
         tracing::info!(
             session = %attached.session.id,
             "besides the system's programs, the agent may read and run {}",
@@ -95,7 +111,20 @@ impl Allocator {
             evidence: status.evidence,
             tier: status.tier,
         };
-        Ok((attachment, socket))
+        Ok((attachment, opened))
+    }
+
+    /// True where the allocator that was asked last still answers, and says that this generation's worker is gone.
+    /// Starts none: a session goes on without.
+    pub(crate) async fn is_gone(&self, session: &SessionId, generation: Generation) -> bool {
+        let Some(client) = self.client.lock().await.clone() else { return false };
+        let shown = tokio::time::timeout(LOOK, client.show(session)).await;
+        shown.is_ok_and(|shown| {
+            shown.is_ok_and(|view| {
+                let lives = view.worker.is_some() || view.phase == Phase::Active;
+                view.generation != generation || !lives
+            })
+        })
     }
 
     /// The status door of a session's live worker.

@@ -1,16 +1,20 @@
-//! A WebSocket to a worker's `/acp` or `/v1/exec`, without subprotocols and extensions.
+//! A WebSocket to a worker's `/acp` or `/v1/exec` without subprotocols and extensions, or to the resumable door of `/acp`.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use casemate_protocol::acp::frame::MAX_LINE;
 use casemate_protocol::codes::exit;
+use casemate_protocol::relay::ticket::Refused;
+use casemate_protocol::relay::{PIECE, REFUSAL_HEADER, SUBPROTOCOL, TICKET_HEADER};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Error;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
-use tokio_tungstenite::tungstenite::http::HeaderValue;
+use tokio_tungstenite::tungstenite::error::ProtocolError;
+use tokio_tungstenite::tungstenite::http::header::{AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL};
+use tokio_tungstenite::tungstenite::http::{HeaderName, HeaderValue};
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 
 use crate::failure::Failure;
@@ -38,26 +42,75 @@ impl Door {
 
 /// How long the handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(10);
+/// What a frame has besides a piece's content is less than this.
+const FRAME: usize = PIECE + 1024;
 
-/// Connects and upgrades.
+/// How one gets in.
+#[derive(Debug, Clone, Copy)]
+enum Entry<'a> {
+    Plain { token: &'a str, door: Door },
+    Resumable { token: &'a str },
+    Again { ticket: &'a str },
+}
+
+/// Why there is no connection.
+#[derive(Debug)]
+pub(crate) enum NotOpened {
+    /// The worker's word about a ticket.
+    Refused(Refused),
+    /// Anything else.
+    Failed(Failure),
+}
+
+/// Connects and upgrades, without a subprotocol.
 pub(crate) async fn open(address: SocketAddr, token: &str, door: Door) -> Result<Socket, Failure> {
+    connect(address, Entry::Plain { token, door }).await.map_err(NotOpened::into_failure)
+}
+
+/// Connects to the resumable door, for a new attachment.
+pub(crate) async fn open_resumable(address: SocketAddr, token: &str) -> Result<Socket, Failure> {
+    connect(address, Entry::Resumable { token }).await.map_err(NotOpened::into_failure)
+}
+
+/// Connects to the resumable door, for an attachment that is there.
+pub(crate) async fn open_again(address: SocketAddr, ticket: &str) -> Result<Socket, NotOpened> {
+    connect(address, Entry::Again { ticket }).await
+}
+
+async fn connect(address: SocketAddr, entry: Entry<'_>) -> Result<Socket, NotOpened> {
     let failed = |error: &dyn std::error::Error| {
-        Failure::because(
+        NotOpened::Failed(Failure::because(
             exit::UNAVAILABLE,
             format!("cannot attach to the worker at {address}"),
             error,
-        )
+        ))
     };
-    let mut request = format!("ws://{address}{}", door.path())
-        .into_client_request()
-        .map_err(|error| failed(&error))?;
-    let mut bearer =
-        HeaderValue::from_str(&format!("Bearer {token}")).map_err(|error| failed(&error))?;
-    bearer.set_sensitive(true);
-    request.headers_mut().insert("authorization", bearer);
+    let path = match entry {
+        Entry::Plain { door, .. } => door.path(),
+        Entry::Resumable { .. } | Entry::Again { .. } => Door::Acp.path(),
+    };
+    let mut request =
+        format!("ws://{address}{path}").into_client_request().map_err(|error| failed(&error))?;
+    let (name, secret) = match entry {
+        Entry::Plain { token, .. } | Entry::Resumable { token } => {
+            (AUTHORIZATION, format!("Bearer {token}"))
+        }
+        Entry::Again { ticket } => (HeaderName::from_static(TICKET_HEADER), ticket.to_owned()),
+    };
+    let mut secret = HeaderValue::from_str(&secret).map_err(|error| failed(&error))?;
+    secret.set_sensitive(true);
+    request.headers_mut().insert(name, secret);
     // Lines of exactly the limit pass; what is longer is the worker's mistake and ends the connection.
+    let longest = match entry {
+        Entry::Plain { .. } => MAX_LINE,
+        Entry::Resumable { .. } | Entry::Again { .. } => {
+            let name = HeaderValue::from_static(SUBPROTOCOL);
+            request.headers_mut().insert(SEC_WEBSOCKET_PROTOCOL, name);
+            FRAME
+        }
+    };
     let config =
-        WebSocketConfig::default().max_message_size(Some(MAX_LINE)).max_frame_size(Some(MAX_LINE));
+        WebSocketConfig::default().max_message_size(Some(longest)).max_frame_size(Some(longest));
     let handshake = async {
         let stream = TcpStream::connect(address).await.map_err(Error::Io)?;
         // Lines are small and each one is waited for.
@@ -66,13 +119,44 @@ pub(crate) async fn open(address: SocketAddr, token: &str, door: Door) -> Result
     };
     match timeout(HANDSHAKE, handshake).await {
         Ok(Ok((socket, _))) => Ok(socket),
-        Ok(Err(Error::Http(response))) => Err(Failure::new(
-            exit::DENIED,
-            format!("the worker at {address} refused the connection with {}", response.status()),
-        )),
+        Ok(Err(Error::Http(response))) => {
+            let word = response.headers().get(REFUSAL_HEADER).and_then(|word| word.to_str().ok());
+            if let (Entry::Again { .. }, Some(refused)) = (entry, word.and_then(Refused::parse)) {
+                return Err(NotOpened::Refused(refused));
+            }
+            let status = response.status();
+            Err(NotOpened::Failed(Failure::new(
+                exit::DENIED,
+                format!("the worker at {address} refused the connection with {status}"),
+            )))
+        }
+        Ok(Err(Error::Protocol(ProtocolError::SecWebSocketSubProtocolError(_)))) => {
+            Err(NotOpened::Failed(Failure::new(
+                exit::UNAVAILABLE,
+                format!(
+                    "the worker at {address} is of an older casemate: stop its session, and the next message starts a new \
+                     worker"
+                ),
+            )))
+        }
         Ok(Err(error)) => Err(failed(&error)),
-        Err(_) => {
-            Err(Failure::new(exit::UNAVAILABLE, format!("the worker at {address} does not answer")))
+        Err(_) => Err(NotOpened::Failed(Failure::new(
+            exit::UNAVAILABLE,
+            format!("the worker at {address} does not answer"),
+        ))),
+    }
+}
+
+// === impl NotOpened ===
+
+impl NotOpened {
+    fn into_failure(self) -> Failure {
+        match self {
+            Self::Failed(failure) => failure,
+            Self::Refused(refused) => Failure::new(
+                exit::DENIED,
+                format!("the worker refused the connection: {}", refused.as_str()),
+            ),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use casemate_protocol::acp::bridge::{
@@ -16,12 +17,12 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
+use crate::acp::hold::Hold;
 use crate::acp::host::{self, Line, Outbox};
-use crate::acp::link::{self, Writer};
+use crate::acp::link::{self, Greeted, Surroundings, Writer};
 use crate::attach::{Allocator, AttachError};
 use crate::client::Client;
 use crate::failure::Failure;
-use crate::socket::Socket;
 
 /// How long `initialize` may wait for a worker: hosts give up after 30 s and kill this process without a word.
 const INITIALIZE: Duration = Duration::from_secs(25);
@@ -34,8 +35,9 @@ const NEWS: usize = 64;
 pub(super) enum News {
     Host(Line),
     Handshake(Option<String>),
-    Attached(Link, Box<Result<(Attachment, Socket), AttachError>>),
-    Worker(Link, Vec<u8>),
+    Attached(Link, Box<Result<(Attachment, Greeted), AttachError>>),
+    /// A line and its number.
+    Worker(Link, u64, Vec<u8>),
     WorkerEnded(Link, Ending),
     Stopped(SessionId, Result<(), Refusal>),
 }
@@ -46,6 +48,7 @@ struct Driver {
     allocator: Rc<Allocator>,
     news: mpsc::Sender<News>,
     outbox: Outbox,
+    hold: Arc<Hold>,
     writers: HashMap<Link, Writer>,
     /// Calls whose outcome nobody waits for, but which are not to be cut off.
     chores: JoinSet<()>,
@@ -68,13 +71,15 @@ async fn serve_locally(settings: Settings, allocator: Allocator) -> Result<u8, F
         .collect::<Result<Vec<Signal>, _>>()
         .map_err(failed)?;
     let (news, mut inbox) = mpsc::channel(NEWS);
-    host::read(news.clone()).map_err(failed)?;
+    let hold = Arc::new(Hold::default());
+    host::read(news.clone(), Arc::clone(&hold)).map_err(failed)?;
     let mut driver = Driver {
         bridge: Bridge::new(settings.clone()),
         settings,
         allocator: Rc::new(allocator),
         outbox: Outbox::start(news.clone()),
         news,
+        hold,
         writers: HashMap::new(),
         chores: JoinSet::new(),
         late: None,
@@ -122,15 +127,25 @@ impl Driver {
             News::Host(Line::End) => {}
             News::Handshake(stored) => self.happens(Event::Handshake(stored.as_deref())),
             News::Attached(link, outcome) => match *outcome {
-                Ok((attachment, socket)) => {
-                    let news = self.news.clone();
-                    let writer = link::start(link, socket, news, self.outbox.room());
+                Ok((attachment, greeted)) => {
+                    let surroundings = Surroundings {
+                        news: self.news.clone(),
+                        room: self.outbox.room(),
+                        hold: Arc::clone(&self.hold),
+                        allocator: Rc::clone(&self.allocator),
+                    };
+                    let writer = link::start(link, greeted, surroundings);
                     self.writers.insert(link, writer);
                     self.happens(Event::Attached(link, attachment));
                 }
                 Err(error) => self.happens(Event::AttachFailed(link, refusal(error))),
             },
-            News::Worker(link, line) => self.happens(Event::FromWorker(link, &line)),
+            News::Worker(link, number, line) => {
+                self.happens(Event::FromWorker(link, &line));
+                if let Some(writer) = self.writers.get(&link) {
+                    self.outbox.mark(writer.receipt(), number);
+                }
+            }
             News::WorkerEnded(link, ending) => {
                 self.writers.remove(&link);
                 self.happens(Event::WorkerEnded(link, ending));
@@ -198,14 +213,14 @@ impl Driver {
         });
     }
 
-    fn attach(&mut self, link: Link, want: Want) {
+    fn attach(&mut self, id: Link, want: Want) {
         let (allocator, news) = (Rc::clone(&self.allocator), self.news.clone());
         let settings = self.settings.clone();
         tokio::task::spawn_local(async move {
             let key = settings.key.as_deref();
-            let outcome = allocator.attach(&want, key, &settings.intent).await;
+            let outcome = allocator.attach(&want, key, &settings.intent, link::greet).await;
             // The driver is gone: the session stays as it is and its key finds it.
-            let _ = news.send(News::Attached(link, Box::new(outcome))).await;
+            let _ = news.send(News::Attached(id, Box::new(outcome))).await;
         });
     }
 

@@ -5,6 +5,7 @@
 //! lines (a cancel, say) get through all the same.
 
 use std::io::{self, BufRead, BufReader, Read as _};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use casemate_protocol::acp::frame::MAX_LINE;
@@ -12,6 +13,8 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::sync::{mpsc, watch};
 
 use crate::acp::driver::News;
+use crate::acp::hold::Hold;
+use crate::acp::receipt::Receipt;
 
 /// How many queued bytes for the host hold its workers back.
 const FULL: usize = 4 * 1024 * 1024;
@@ -53,11 +56,12 @@ pub(super) fn read_line(reader: &mut impl BufRead) -> io::Result<Line> {
     }
 }
 
-/// Reads stdin to its end in a thread.
-pub(super) fn read(news: mpsc::Sender<News>) -> io::Result<()> {
+/// Reads stdin to its end in a thread, while there is room for what is read.
+pub(super) fn read(news: mpsc::Sender<News>, hold: Arc<Hold>) -> io::Result<()> {
     let read_all = move || {
         let mut reader = BufReader::with_capacity(64 * 1024, io::stdin());
         loop {
+            hold.wait();
             let line = read_line(&mut reader).unwrap_or(Line::End);
             let last = line == Line::End;
             if news.blocking_send(News::Host(line)).is_err() || last {
@@ -68,10 +72,18 @@ pub(super) fn read(news: mpsc::Sender<News>) -> io::Result<()> {
     std::thread::Builder::new().name("stdin".into()).spawn(read_all).map(drop)
 }
 
+/// What goes to stdout, in order.
+#[derive(Debug)]
+enum Word {
+    Line(Vec<u8>),
+    /// All before it is written: whose lines up to which that settles.
+    Mark(Rc<Receipt>, u64),
+}
+
 /// The queue to stdout.
 #[derive(Debug)]
 pub(super) struct Outbox {
-    lines: mpsc::UnboundedSender<Vec<u8>>,
+    words: mpsc::UnboundedSender<Word>,
     queued: Arc<watch::Sender<usize>>,
 }
 
@@ -84,12 +96,19 @@ pub(super) struct Room(watch::Receiver<usize>);
 impl Outbox {
     /// Starts the writer. Where stdout cannot be written any more, the host is gone.
     pub(super) fn start(news: mpsc::Sender<News>) -> Self {
-        let (lines, mut queue) = mpsc::unbounded_channel::<Vec<u8>>();
+        let (words, mut queue) = mpsc::unbounded_channel();
         let queued = Arc::new(watch::Sender::new(0usize));
         let count = Arc::clone(&queued);
-        tokio::spawn(async move {
+        tokio::task::spawn_local(async move {
             let mut stdout = tokio::io::stdout();
-            while let Some(mut line) = queue.recv().await {
+            while let Some(word) = queue.recv().await {
+                let mut line = match word {
+                    Word::Line(line) => line,
+                    Word::Mark(receipt, to) => {
+                        receipt.settle(to);
+                        continue;
+                    }
+                };
                 let len = line.len();
                 line.push(b'\n');
                 let written = async {
@@ -106,15 +125,21 @@ impl Outbox {
                 count.send_modify(|queued| *queued = queued.saturating_sub(len));
             }
         });
-        Self { lines, queued }
+        Self { words, queued }
     }
 
     /// Queues one line.
     pub(super) fn push(&self, line: Vec<u8>) {
         let len = line.len();
-        if self.lines.send(line).is_ok() {
+        if self.words.send(Word::Line(line)).is_ok() {
             self.queued.send_modify(|queued| *queued += len);
         }
+    }
+
+    /// Settles lines of a worker once all that was queued is written.
+    pub(super) fn mark(&self, receipt: Rc<Receipt>, to: u64) {
+        // Without a writer the host is gone, and nothing is settled any more.
+        let _ = self.words.send(Word::Mark(receipt, to));
     }
 
     /// Waits until everything is written.

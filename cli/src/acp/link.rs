@@ -1,121 +1,315 @@
-//! One connection to a worker: a task that reads it, a task that writes it.
+//! One attachment to a worker, over as many connections as it takes.
+//!
+//! Owns [`BridgeEnd`] and the connection. A connection that breaks is dialled again by ticket, whether the allocator is up
+//! or down; the driver learns of it only when there is no way back. Lines for the worker wait here meanwhile, counted by
+//! [`Hold`].
 
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
-use casemate_protocol::acp::bridge::{Ending, Link};
+use casemate_protocol::acp::bridge::{Ending, Fate, Link};
+use casemate_protocol::api::Attached;
+use casemate_protocol::codes::exit;
+use casemate_protocol::relay::bridge::{Action, BridgeEnd, Over};
+use casemate_protocol::relay::outgoing::Kept;
+use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{MissedTickBehavior, interval, timeout};
-use tokio_tungstenite::tungstenite::protocol::CloseFrame;
-use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
-use tokio_tungstenite::tungstenite::{Error, Message};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until, timeout};
+use tokio_tungstenite::tungstenite::Message;
 
 use crate::acp::driver::News;
+use crate::acp::hold::Hold;
 use crate::acp::host::Room;
-use crate::socket::Socket;
+use crate::acp::receipt::Receipt;
+use crate::attach::Allocator;
+use crate::failure::Failure;
+use crate::socket::{self, NotOpened, Socket};
 
 /// How often the worker is asked whether it is there.
 const PING: Duration = Duration::from_secs(15);
 /// How long nothing at all may come from it. Four pings: its machine may have been asleep for one.
 const SILENCE: Duration = Duration::from_secs(60);
-/// How long the close handshake may take.
+/// How long the worker may take to greet.
+const GREETING: Duration = Duration::from_secs(10);
+/// How long leaving may take.
 const FAREWELL: Duration = Duration::from_millis(300);
 
-/// The writing end. Dropping it closes the connection in order.
+/// A connection on which both have greeted.
+#[derive(Debug)]
+pub(super) struct Greeted {
+    socket: Socket,
+    end: BridgeEnd,
+    attached: Attached,
+}
+
+/// The driver's handle. Dropping it leaves the attachment to itself; [`Self::close`] leaves in order.
 #[derive(Debug)]
 pub(super) struct Writer {
-    lines: mpsc::UnboundedSender<Vec<u8>>,
+    shared: Rc<Shared>,
     closed: oneshot::Receiver<()>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    end: RefCell<BridgeEnd>,
+    receipt: Rc<Receipt>,
+    leaving: Cell<bool>,
+    /// What of [`Hold`] is this link's.
+    counted: Cell<usize>,
+    hold: Arc<Hold>,
+}
+
+/// What a link needs from its surroundings.
+pub(super) struct Surroundings {
+    pub(super) news: mpsc::Sender<News>,
+    pub(super) room: Room,
+    pub(super) hold: Arc<Hold>,
+    pub(super) allocator: Rc<Allocator>,
+}
+
+/// Opens a new attachment and waits for the worker's greeting: from then on it survives its connection.
+pub(super) async fn greet(attached: &Attached) -> Result<Greeted, Failure> {
+    let mut socket = socket::open_resumable(attached.address, &attached.token).await?;
+    let mut end = BridgeEnd::new();
+    let hello = async {
+        while let Some(frame) = end.frame() {
+            socket.send(Message::binary(frame)).await.ok()?;
+        }
+        while !end.is_welcome() {
+            if let Message::Binary(frame) = socket.next().await?.ok()? {
+                end.take(&frame, &mut Vec::new()).ok()?;
+            }
+        }
+        Some(())
+    };
+    match timeout(GREETING, hello).await {
+        Ok(Some(())) => Ok(Greeted { socket, end, attached: attached.clone() }),
+        Ok(None) | Err(_) => Err(Failure::new(
+            exit::UNAVAILABLE,
+            format!("the worker at {} did not greet", attached.address),
+        )),
+    }
 }
 
 // === impl Writer ===
 
 impl Writer {
-    /// Queues one line. A connection that is gone is reported by its reader.
+    /// Queues one line.
     pub(super) fn send(&self, line: Vec<u8>) {
-        let _ = self.lines.send(line);
+        let kept = self.shared.end.borrow_mut().flow_mut().push(line);
+        debug_assert_eq!(kept, Kept::Here, "a client's end spools nothing");
+        self.shared.count();
+        self.shared.receipt.work.notify_one();
     }
 
-    /// Closes, waiting a moment until what was queued has left.
+    /// For acknowledging what this link brought.
+    pub(super) fn receipt(&self) -> Rc<Receipt> {
+        Rc::clone(&self.shared.receipt)
+    }
+
+    /// Leaves, waiting a moment until what was queued is gone.
     pub(super) async fn close(self) {
-        drop(self.lines);
+        self.shared.leaving.set(true);
+        self.shared.end.borrow_mut().leave();
+        self.shared.receipt.work.notify_one();
         let _ = timeout(FAREWELL, self.closed).await;
     }
 }
 
-/// Starts both tasks.
-pub(super) fn start(
+/// Starts the attachment's task.
+pub(super) fn start(link: Link, greeted: Greeted, surroundings: Surroundings) -> Writer {
+    let shared = Rc::new(Shared {
+        end: RefCell::new(greeted.end),
+        receipt: Rc::default(),
+        leaving: Cell::new(false),
+        counted: Cell::new(0),
+        hold: Arc::clone(&surroundings.hold),
+    });
+    let (closing, closed) = oneshot::channel();
+    let kept = Rc::clone(&shared);
+    tokio::task::spawn_local(async move {
+        let over = live(&kept, link, greeted.socket, &greeted.attached, &surroundings).await;
+        kept.hold.change(kept.counted.replace(0), 0);
+        let _ = closing.send(());
+        if let Some(over) = over {
+            let fate = Fate { reach: over.reach, agent_ended: over.agent_ended };
+            let ending = Ending { code: over.code, reason: over.reason, fate: Some(fate) };
+            // The driver is gone: nobody is to be told.
+            let _ = surroundings.news.send(News::WorkerEnded(link, ending)).await;
+        }
+    });
+    Writer { shared, closed }
+}
+
+/// Until the attachment is over; `None` where it was left.
+async fn live(
+    shared: &Shared,
     link: Link,
     socket: Socket,
-    news: mpsc::Sender<News>,
-    mut room: Room,
-) -> Writer {
-    let (lines, mut queue) = mpsc::unbounded_channel::<Vec<u8>>();
-    let (closing, closed) = oneshot::channel();
-    let (mut sink, mut stream) = socket.split();
-    tokio::spawn(async move {
-        let mut pings = interval(PING);
-        pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            let message = tokio::select! {
-                line = queue.recv() => match line {
-                    // Frames are spliced text, read as UTF-8 before.
-                    Some(line) => match String::from_utf8(line) {
-                        Ok(text) => Message::text(text),
-                        Err(_) => continue,
-                    },
-                    None => break,
-                },
-                _ = pings.tick() => Message::Ping(Vec::new().into()),
-            };
-            if sink.send(message).await.is_err() {
-                break;
+    attached: &Attached,
+    around: &Surroundings,
+) -> Option<Over> {
+    let started = Instant::now();
+    let now = || u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let mut socket = Some(socket);
+    loop {
+        let mut actions = Vec::new();
+        if let Some(socket) = socket.take() {
+            if let Some(over) = connected(shared, link, socket, around).await {
+                return Some(over);
             }
+            shared.end.borrow_mut().cut(now(), chance(), &mut actions);
+        } else {
+            let at = shared.end.borrow().deadline()?;
+            tokio::select! {
+                () = sleep_until(started + Duration::from_millis(at)) => {}
+                () = shared.left() => return None,
+            }
+            shared.end.borrow_mut().tick(now(), &mut actions);
         }
-        let frame = CloseFrame { code: CloseCode::Normal, reason: "detach".into() };
-        // Whoever does not take it is gone already.
-        let _ = timeout(FAREWELL, sink.send(Message::Close(Some(frame)))).await;
-        let _ = closing.send(());
-    });
-    tokio::spawn(async move {
-        let ending = loop {
-            room.wait().await;
-            let message = match timeout(SILENCE, stream.next()).await {
-                Err(_) => {
-                    break ending(None, &format!("no sign of life for {} s", SILENCE.as_secs()));
-                }
-                Ok(None) => break ending(None, "the worker hung up"),
-                Ok(Some(Err(error))) => break broken(&error),
-                Ok(Some(Ok(message))) => message,
-            };
-            match message {
-                Message::Text(text) => {
-                    let line = Vec::from(tokio_tungstenite::tungstenite::Bytes::from(text));
-                    if news.send(News::Worker(link, line)).await.is_err() {
-                        return;
+        if shared.leaving.get() {
+            return None;
+        }
+        let mut queue = std::collections::VecDeque::from(actions);
+        while let Some(action) = queue.pop_front() {
+            let mut more = Vec::new();
+            match action {
+                Action::Dial(ticket) => match socket::open_again(attached.address, &ticket).await {
+                    Ok(open) => {
+                        shared.end.borrow_mut().opened();
+                        socket = Some(open);
+                    }
+                    Err(NotOpened::Refused(refused)) => {
+                        shared.end.borrow_mut().refused(refused, &mut more);
+                    }
+                    Err(NotOpened::Failed(failure)) => {
+                        tracing::debug!("not connected again: {failure}");
+                        shared.end.borrow_mut().cut(now(), chance(), &mut more);
+                    }
+                },
+                Action::Ask => {
+                    let session = &attached.session;
+                    if around.allocator.is_gone(&session.id, session.generation).await {
+                        shared.end.borrow_mut().worker_gone(&mut more);
                     }
                 }
-                Message::Close(Some(frame)) => {
-                    break ending(Some(frame.code.into()), &frame.reason);
-                }
-                Message::Close(None) => break ending(None, "the worker hung up"),
-                // Pongs were waited for; pings are answered by the library; binary means nothing in ACP.
-                Message::Ping(_) | Message::Pong(_) | Message::Binary(_) | Message::Frame(_) => {}
+                Action::Over(over) => return Some(over),
+                Action::Message(..) => {}
             }
-        };
-        // The driver is gone: nobody is to be told.
-        let _ = news.send(News::WorkerEnded(link, ending)).await;
-    });
-    Writer { lines, closed }
-}
-
-fn ending(code: Option<u16>, reason: &str) -> Ending {
-    Ending { code, reason: reason.into() }
-}
-
-fn broken(error: &Error) -> Ending {
-    match error {
-        Error::ConnectionClosed | Error::AlreadyClosed => ending(None, "the worker hung up"),
-        other => ending(None, &other.to_string()),
+            queue.extend(more);
+        }
     }
+}
+
+/// One connection, to its end; what ended the attachment with it.
+async fn connected(
+    shared: &Shared,
+    link: Link,
+    socket: Socket,
+    around: &Surroundings,
+) -> Option<Over> {
+    let (mut sink, mut stream) = socket.split();
+    let over = tokio::select! {
+        over = read(&mut stream, shared, link, around) => over,
+        () = write(&mut sink, shared) => None,
+    };
+    if over.is_some() {
+        // The answer to the worker's last word, and the close that both wait for.
+        let last = async {
+            while let Some(frame) = shared.frame() {
+                sink.feed(Message::binary(frame)).await?;
+            }
+            sink.send(Message::Close(None)).await
+        };
+        let _ = timeout(FAREWELL, last).await;
+    }
+    over
+}
+
+async fn read(
+    stream: &mut SplitStream<Socket>,
+    shared: &Shared,
+    link: Link,
+    around: &Surroundings,
+) -> Option<Over> {
+    let mut room = around.room.clone();
+    loop {
+        room.wait().await;
+        let frame = match timeout(SILENCE, stream.next()).await {
+            Ok(Some(Ok(Message::Binary(frame)))) => frame,
+            // Pongs were waited for; pings are answered by the library.
+            Ok(Some(Ok(Message::Ping(_) | Message::Pong(_)))) => continue,
+            Ok(_) | Err(_) => return None,
+        };
+        let mut actions = Vec::new();
+        let broken = shared.end.borrow_mut().take(&frame, &mut actions).is_err();
+        shared.count();
+        shared.receipt.work.notify_one();
+        for action in actions {
+            match action {
+                Action::Message(number, line) => {
+                    around.news.send(News::Worker(link, number, line)).await.ok()?;
+                }
+                Action::Over(over) => return Some(over),
+                Action::Dial(_) | Action::Ask => {}
+            }
+        }
+        if broken {
+            return None;
+        }
+    }
+}
+
+async fn write(sink: &mut SplitSink<Socket, Message>, shared: &Shared) {
+    let mut pings = interval_at(Instant::now() + PING, PING);
+    pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        while let Some(frame) = shared.frame() {
+            if sink.feed(Message::binary(frame)).await.is_err() {
+                return;
+            }
+        }
+        if sink.flush().await.is_err() {
+            return;
+        }
+        tokio::select! {
+            () = shared.receipt.work.notified() => {}
+            _ = pings.tick() => {
+                if sink.send(Message::Ping(Vec::new().into())).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+// === impl Shared ===
+
+impl Shared {
+    fn frame(&self) -> Option<Vec<u8>> {
+        let mut end = self.end.borrow_mut();
+        end.flow_mut().settled(self.receipt.settled());
+        end.frame()
+    }
+
+    fn count(&self) {
+        let now = self.end.borrow().flow().bytes_kept();
+        self.hold.change(self.counted.replace(now), now);
+    }
+
+    /// Completes when the driver leaves.
+    async fn left(&self) {
+        while !self.leaving.get() {
+            self.receipt.work.notified().await;
+        }
+    }
+}
+
+/// For the jitter of pauses alone.
+fn chance() -> u64 {
+    use std::hash::{BuildHasher as _, Hasher as _};
+    std::hash::RandomState::new().build_hasher().finish()
 }

@@ -1,11 +1,13 @@
 //! `casemate acp`: an ACP agent on stdio whose agent works in isolated sessions.
 //!
 //! The decisions are [`casemate_protocol::acp::bridge`]'s; [`driver`] feeds it and does what it says, [`host`] is stdio,
-//! [`link`] one connection to a worker. stdout carries ACP and nothing else.
+//! [`link`] one attachment to a worker. stdout carries ACP and nothing else.
 
 mod driver;
+mod hold;
 mod host;
 mod link;
+mod receipt;
 
 use casemate_protocol::acp::bridge::Settings;
 

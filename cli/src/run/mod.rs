@@ -16,7 +16,7 @@ use std::path::PathBuf;
 
 use casemate_allocator::{Config, Running, Shutdown};
 use casemate_protocol::acp::bridge::Want;
-use casemate_protocol::api::Intent;
+use casemate_protocol::api::{Attached, Intent};
 use casemate_protocol::codes::exit;
 use casemate_protocol::ids::SessionId;
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines, Stdin};
@@ -30,6 +30,7 @@ use crate::run::conversation::Conversation;
 use crate::run::harvest::{Ending, Target, harvest};
 use crate::run::permission::Permission;
 use crate::run::screen::Screen;
+use crate::socket::{self, Door};
 use crate::stop::Stop;
 use crate::throw_away::ThrowAway;
 use crate::{notice, runtime, supervisor, up};
@@ -176,7 +177,9 @@ async fn work(
 ) -> Result<u8, Failure> {
     job.screen.say(&up::tier_words(running.tier()));
     let (attachment, socket) = allocator
-        .attach(&Want::Key(None), None, &job.intent)
+        .attach(&Want::Key(None), None, &job.intent, async |attached: &Attached| {
+            socket::open(attached.address, &attached.token, Door::Acp).await
+        })
         .await
         .map_err(AttachError::into_failure)?;
     session.get_or_init(|| attachment.session);

@@ -11,10 +11,12 @@ use std::thread;
 
 use casemate_protocol::ids::{BootId, SessionId, SlotId};
 use casemate_protocol::proof::Prover;
+use casemate_protocol::relay::flow::{Brought, Flow};
+use casemate_protocol::relay::outgoing::Kept;
+use casemate_protocol::relay::{REFUSAL_HEADER, SUBPROTOCOL, TICKET_HEADER};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio_tungstenite::tungstenite::handshake::server::{Request, Response};
-use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::{Message, WebSocket, accept_hdr};
 
 use crate::host::Host;
@@ -199,32 +201,56 @@ impl World {
             "handed_variables": []})
     }
 
-    fn attach(&self, stream: TcpStream) {
+    fn attach(&self, mut stream: TcpStream) {
         #[allow(clippy::result_large_err, reason = "the callback's type is the library's")]
-        let check = |request: &Request, response: Response| {
+        let check = |request: &Request, mut response: Response| {
             assert_eq!(request.headers()["authorization"], "Bearer worker-token");
-            assert!(!request.headers().contains_key("sec-websocket-protocol"));
+            assert_eq!(request.headers()["sec-websocket-protocol"], SUBPROTOCOL);
+            response.headers_mut().insert("sec-websocket-protocol", SUBPROTOCOL.parse().unwrap());
             Ok(response)
         };
+        let mut head = [0u8; 2048];
+        let seen = stream.peek(&mut head).unwrap();
+        if String::from_utf8_lossy(&head[..seen]).to_ascii_lowercase().contains(TICKET_HEADER) {
+            // Nothing here outlives its connection.
+            let refusal =
+                format!("HTTP/1.1 410 Gone\r\n{REFUSAL_HEADER}: over\r\ncontent-length: 0\r\n\r\n");
+            assert!(stream.read(&mut head).unwrap() > 0);
+            stream.write_all(refusal.as_bytes()).unwrap();
+            return;
+        }
         let mut socket: WebSocket<TcpStream> = accept_hdr(stream, check).unwrap();
-        while let Ok(message) = socket.read() {
-            let Message::Text(text) = message else { continue };
-            let line: Value = serde_json::from_str(text.as_str()).unwrap();
+        let mut flow = Flow::worker(1, "ticket".into(), usize::MAX);
+        flow.opened();
+        loop {
+            while let Some(frame) = flow.frame() {
+                if socket.send(Message::binary(frame)).is_err() {
+                    return;
+                }
+            }
+            let Ok(message) = socket.read() else { return };
+            let Message::Binary(frame) = message else { continue };
+            let line = match flow.take(&frame).unwrap() {
+                Brought::Message(seq, line) => {
+                    flow.settled(seq);
+                    line
+                }
+                Brought::Bye(..) => {
+                    flow.bye(1000, "", false);
+                    continue;
+                }
+                Brought::Nothing | Brought::Welcome { .. } => continue,
+            };
+            let line: Value = serde_json::from_slice(&line).unwrap();
             self.heard.lock().unwrap().push(line.clone());
             let reply = (self.script.lock().unwrap())(&line);
             match reply {
                 Reply::Lines(lines) => {
                     for line in lines {
-                        if socket.send(Message::text(line.to_string())).is_err() {
-                            return;
-                        }
+                        assert_eq!(flow.push(line.to_string().into_bytes()), Kept::Here);
                     }
                 }
-                Reply::Close(code) => {
-                    socket
-                        .close(Some(CloseFrame { code: code.into(), reason: "why".into() }))
-                        .unwrap();
-                }
+                Reply::Close(code) => flow.bye(code, "why", true),
                 Reply::Cut => return,
             }
         }

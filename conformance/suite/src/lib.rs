@@ -5,6 +5,8 @@
 
 mod background;
 pub mod chat_gateway;
+pub mod detour;
+pub mod fault_proxy;
 pub mod git_http;
 pub mod llm_stub;
 pub mod openab;

@@ -49,7 +49,7 @@ impl Attachments {
 
     /// A new attachment, which supersedes all others.
     pub fn begin(&self, epoch: u64) -> Rc<Attachment> {
-        let spool = Spool::new(self.directory.join(epoch.to_string()));
+        let spool = Spool::new(self.directory.clone(), epoch);
         let attachment = Rc::new(Attachment::new(epoch, self.key.ticket(epoch), spool));
         self.newest.set(epoch.max(self.newest.get()));
         self.current.replace(Some(Rc::clone(&attachment)));

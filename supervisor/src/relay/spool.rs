@@ -1,6 +1,6 @@
 //! What is kept for a client and does not fit in memory: files of whole messages, first in, first out.
 //!
-//! Owns its directory below `state/`; the directory goes with it. A file is removed as soon as it is read to its end.
+//! Owns the files of its attachment in `state/spool`; they go with it. A file is removed as soon as it is read to its end.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
@@ -16,6 +16,7 @@ const HEAD: u64 = 4;
 #[derive(Debug)]
 pub struct Spool {
     directory: PathBuf,
+    epoch: u64,
     /// The first and the last file; the same where there is one.
     first: u64,
     last: u64,
@@ -29,11 +30,12 @@ pub struct Spool {
 // === impl Spool ===
 
 impl Spool {
-    /// An empty one at this place, which is made when it is needed.
+    /// An empty one of this attachment in a directory that is made when it is needed.
     #[must_use]
-    pub fn new(directory: PathBuf) -> Self {
+    pub fn new(directory: PathBuf, epoch: u64) -> Self {
         Self {
             directory,
+            epoch,
             first: 0,
             last: 0,
             reader: None,
@@ -44,14 +46,14 @@ impl Spool {
         }
     }
 
-    /// Removes what a worker left that was killed.
+    /// Removes what a worker left in the directory that was killed.
     ///
     /// # Errors
-    /// Removing it.
+    /// Reading it and removing.
     pub fn clear(directory: &Path) -> io::Result<()> {
-        match fs::remove_dir_all(directory) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
+        match fs::read_dir(directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            files => files?.try_for_each(|file| fs::remove_file(file?.path())),
         }
     }
 
@@ -133,14 +135,19 @@ impl Spool {
     }
 
     fn path(&self, number: u64) -> PathBuf {
-        self.directory.join(number.to_string())
+        self.directory.join(format!("{}-{number}", self.epoch))
     }
 }
 
 impl Drop for Spool {
     fn drop(&mut self) {
-        if let Err(error) = Self::clear(&self.directory) {
-            tracing::warn!(%error, "a spool could not be removed");
+        for number in self.first..=self.last {
+            match fs::remove_file(self.path(number)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    tracing::warn!(%error, "what was kept for a client could not be removed");
+                }
+                _ => {}
+            }
         }
     }
 }
@@ -152,8 +159,8 @@ mod tests {
     #[test]
     fn messages_come_back_in_order_and_files_go_as_they_are_read() {
         let dir = tempfile::tempdir().unwrap();
-        let place = dir.path().join("spool/1");
-        let mut spool = Spool::new(place.clone());
+        let place = dir.path().join("spool");
+        let mut spool = Spool::new(place.clone(), 1);
         let message = |number: usize| vec![u8::try_from(number).unwrap(); 3 << 20];
         let files = || fs::read_dir(&place).map_or(0, Iterator::count);
         for number in 0..12 {
@@ -174,6 +181,9 @@ mod tests {
         assert_eq!(spool.pop().unwrap(), Some(b"again".to_vec()));
         spool.append(b"left").unwrap();
         drop(spool);
-        assert!(!place.exists());
+        assert_eq!(files(), 0);
+        fs::write(place.join("1-0"), b"of a killed worker").unwrap();
+        Spool::clear(&place).unwrap();
+        assert_eq!(files(), 0);
     }
 }

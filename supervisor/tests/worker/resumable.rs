@@ -240,7 +240,7 @@ fn what_a_client_that_is_away_does_not_take_lies_on_the_disk_until_it_comes() {
     let session = door.session();
     let id = door.prompt(&session, "!updates 3000 10000");
     door.cut();
-    let spool = slot.config.volume.join("state/spool/1");
+    let spool = slot.config.volume.join("state/spool");
     let bytes = || {
         let files = std::fs::read_dir(&spool).into_iter().flatten().flatten();
         files.filter_map(|file| file.metadata().ok()).map(|meta| meta.len()).sum::<u64>()

@@ -154,24 +154,41 @@ impl Bridge {
     }
 
     pub(super) fn worker_ended(&mut self, link: Link, ending: &Ending, out: &mut Vec<Action>) {
+        self.told.remove(&link);
         let Some(index) = self.links.remove(&link) else { return };
         self.asked.retain(|_, (asker, _)| *asker != link);
         let Some(session) = self.sessions.get_mut(&index) else { return };
         let preparing = matches!(session.state, State::Preparing(..) | State::Attaching(_));
         let superseded = ending.code == Some(close::SUPERSEDED);
-        let (delivery, message) = explain(session.id.as_ref(), ending);
-        for (id, _) in session.sent.drain() {
-            let line = message::lost(&id, rpc::WORKER, &message, delivery, session.id.as_ref());
-            out.push(Action::ToHost(line));
+        let (guess, message) = explain(session.id.as_ref(), ending);
+        let mut sent: Vec<_> = session.sent.drain().collect();
+        sent.sort_by_key(|(_, sent)| sent.number);
+        let mut unsent = Vec::new();
+        for (id, sent) in sent {
+            let known = ending.fate.map(|fate| fate.reach.delivery(sent.number, fate.agent_ended));
+            let delivery = known.unwrap_or(guess);
+            match sent.line {
+                Some(line) if sent.kind == Kind::Prompt && may_repeat(delivery, superseded) => {
+                    unsent.push(Waiting { kind: sent.kind, id, line });
+                }
+                _ => {
+                    let id_of = session.id.as_ref();
+                    let line = message::lost(&id, rpc::WORKER, &message, delivery, id_of);
+                    out.push(Action::ToHost(line));
+                }
+            }
         }
         session.held.clear();
         session.state = State::Detached;
         if preparing {
             let refusal = Refusal { code: rpc::WORKER, message };
-            self.give_up(index, &refusal, Delivery::NotDelivered, out);
+            return self.give_up(index, &refusal, Delivery::NotDelivered, out);
         }
-        if superseded && let Some(session) = self.sessions.get_mut(&index) {
+        if superseded {
             session.state = State::Superseded;
+        } else if !unsent.is_empty() && !self.ended {
+            session.waiting.extend(unsent);
+            self.reattach(index, out);
         }
     }
 
@@ -259,6 +276,11 @@ fn unfinished_work(evidence: &Evidence) -> Option<String> {
         .then(|| format!("this conversation goes on in its worktree with {}", evidence.in_words()))
 }
 
+/// What never left may go to the next worker, but not past another client's back.
+fn may_repeat(delivery: Delivery, superseded: bool) -> bool {
+    delivery == Delivery::NotDelivered && !superseded
+}
+
 /// What the end of a connection means for the requests that were sent over it.
 fn explain(session: Option<&SessionId>, ending: &Ending) -> (Delivery, String) {
     let session = session.map_or_else(|| "a new session".into(), |id| format!("session {id}"));
@@ -275,6 +297,10 @@ fn explain(session: Option<&SessionId>, ending: &Ending) -> (Delivery, String) {
         Some(close::IDLE | close::GOING_AWAY) => (
             Delivery::Unknown,
             format!("{session}: its worker was stopped ({reason}); the next message wakes it"),
+        ),
+        _ if ending.fate.is_some_and(|fate| fate.agent_ended) => (
+            Delivery::Unknown,
+            format!("{session}: {reason}; the next message starts the next one"),
         ),
         _ => (
             Delivery::Unknown,

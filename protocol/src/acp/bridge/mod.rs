@@ -8,7 +8,7 @@
 //! - The host knows a session by its casemate id alone; the agent's own id goes to its own worker alone.
 //! - A frame is spliced, never re-serialised; only `initialize` is edited.
 //! - Each request of the host is answered once. A request whose worker is lost gets an error that says whether it may
-//!   be sent again ([`crate::codes::Delivery`]).
+//!   be sent again ([`crate::codes::Delivery`]); a prompt that certainly never left goes to the next worker instead.
 //! - Nothing of an ended connection reaches a newer one. Detach is not close.
 //! - A conversation that is lost is announced inside the next turn.
 
@@ -28,6 +28,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use crate::api::Intent;
 use crate::ids::SessionId;
+use crate::relay::reach::Reach;
 use crate::tier::Tier;
 use crate::worker::Evidence;
 
@@ -91,6 +92,17 @@ pub struct Ending {
     pub code: Option<u16>,
     /// The worker's words or the error's.
     pub reason: String,
+    /// What is known of the lines that were sent over it.
+    pub fate: Option<Fate>,
+}
+
+/// How far lines got over an ended connection of the resumable door.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fate {
+    /// By their numbers, counted from 1 on each link.
+    pub reach: Reach,
+    /// No agent works on them any more.
+    pub agent_ended: bool,
 }
 
 /// What happened.
@@ -156,6 +168,9 @@ pub struct Bridge {
     authenticate: Option<Vec<u8>>,
     sessions: BTreeMap<u64, Session>,
     links: HashMap<Link, u64>,
+    /// Lines that were sent over each link up to the event at hand, and where that event's actions begin.
+    told: HashMap<Link, u64>,
+    begin: usize,
     /// Agent requests that the host has not answered: our id -> whose, its own raw id.
     asked: BTreeMap<u64, (Link, String)>,
     /// `session/close` requests that wait for the allocator.
@@ -198,6 +213,8 @@ impl Bridge {
             authenticate: None,
             sessions: BTreeMap::new(),
             links: HashMap::new(),
+            told: HashMap::new(),
+            begin: 0,
             asked: BTreeMap::new(),
             closing: Vec::new(),
             unloaded: None,
@@ -212,6 +229,25 @@ impl Bridge {
 
     /// Takes one event and appends what to do.
     pub fn handle(&mut self, event: Event<'_>, out: &mut Vec<Action>) {
+        self.begin = out.len();
+        self.decide(event, out);
+        for action in &out[self.begin..] {
+            match action {
+                Action::ToWorker(link, _) => *self.told.entry(*link).or_default() += 1,
+                Action::Detach(link) => drop(self.told.remove(link)),
+                _ => {}
+            }
+        }
+    }
+
+    /// The number of the line that is sent over a link next.
+    fn next_line(&self, link: Link, out: &[Action]) -> u64 {
+        let now = out[self.begin..].iter();
+        let now = now.filter(|action| matches!(action, Action::ToWorker(to, _) if *to == link));
+        self.told.get(&link).copied().unwrap_or_default() + now.count() as u64 + 1
+    }
+
+    fn decide(&mut self, event: Event<'_>, out: &mut Vec<Action>) {
         match event {
             Event::FromHost(line) => self.host_line(line, out),
             Event::HostOverlong => self.host_overlong(out),

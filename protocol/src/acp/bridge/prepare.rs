@@ -244,6 +244,7 @@ impl Bridge {
             }
         }
         let line = frame.splice(edits);
+        let number = self.next_line(link, out);
         let Some(session) = self.sessions.get_mut(&index) else { return };
         let resumable = session.can_resume && !session.can_load && frame.method() == "session/load";
         let keep = match waiting.kind {
@@ -251,7 +252,7 @@ impl Bridge {
             Kind::Load if resumable => as_resume(&frame),
             _ => None,
         };
-        session.sent.insert(waiting.id, Sent { kind: waiting.kind, line: keep });
+        session.sent.insert(waiting.id, Sent { kind: waiting.kind, number, line: keep });
         out.push(Action::ToWorker(link, line));
     }
 }

@@ -59,6 +59,8 @@ pub(super) struct Waiting {
 #[derive(Debug, Clone)]
 pub(super) struct Sent {
     pub(super) kind: Kind,
+    /// Which line of its link it is, counted from 1.
+    pub(super) number: u64,
     /// What may be said again, with the host's ids: `authenticate` to other workers, a prompt to the next worker where
     /// this one was just being stopped, a load that fails as a resume where the agent can do no better.
     pub(super) line: Option<Vec<u8>>,

@@ -48,7 +48,7 @@ impl Stage {
     }
 
     fn ends(&mut self, link: Link, code: Option<u16>) {
-        self.happens(Event::WorkerEnded(link, Ending { code, reason: "why".into() }));
+        self.happens(Event::WorkerEnded(link, Ending { code, reason: "why".into(), fate: None }));
     }
 
     /// What the host was told since last asked.
@@ -937,4 +937,53 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn each_request_of_a_lost_attachment_gets_the_word_that_fits_how_far_it_got() {
+    let mut stage = Stage::initialized(None);
+    let (link, session) = stage.opens("agent-1");
+    // Lines 1 and 2 were `initialize` and `session/new`.
+    let acked = stage.prompts(&session);
+    let sent = stage.asks("session/set_mode", json!({"sessionId":session,"modeId":"m"}));
+    let never = stage.asks("session/set_mode", json!({"sessionId":session,"modeId":"n"}));
+    let unsent = stage.prompts(&session);
+    let fate = Fate { reach: Reach { acked: 3, sent: 4 }, agent_ended: true };
+    let ending = Ending { code: None, reason: "its worker is gone".into(), fate: Some(fate) };
+    stage.happens(Event::WorkerEnded(link, ending));
+    let words: Vec<_> = stage
+        .told()
+        .iter()
+        .filter(|line| line.get("error").is_some())
+        .map(|line| (line["id"].clone(), line["error"]["data"]["casemate"]["delivery"].clone()))
+        .collect();
+    let word = |id: u64, word: &str| (json!(id), json!(word));
+    assert_eq!(
+        words,
+        [word(acked, "interrupted"), word(sent, "unknown"), word(never, "not_delivered")]
+    );
+    // The prompt that never left needs nobody's decision: it goes to the next worker, once.
+    let second = stage.attaches(&session, Some("agent-1"), false);
+    assert_eq!(stage.sent(second)[0]["method"], "session/load");
+    stage.answers(second, "casemate", json!({}));
+    let lines = stage.sent(second);
+    assert_eq!(lines.len(), 1);
+    assert_eq!((&lines[0]["id"], &lines[0]["method"]), (&json!(unsent), &json!("session/prompt")));
+    stage.answers(second, unsent, json!({"stopReason":"end_turn"}));
+    assert!(stage.told().iter().any(|line| line["id"] == unsent && line.get("result").is_some()));
+}
+
+#[test]
+fn a_superseded_bridge_sends_nothing_again() {
+    let mut stage = Stage::initialized(None);
+    let (link, session) = stage.opens("agent-1");
+    let unsent = stage.prompts(&session);
+    let fate = Fate { reach: Reach { acked: 2, sent: 2 }, agent_ended: false };
+    let code = Some(close::SUPERSEDED);
+    let ending = Ending { code, reason: "newer".into(), fate: Some(fate) };
+    stage.happens(Event::WorkerEnded(link, ending));
+    let told = stage.told();
+    assert_eq!(told[0]["id"], unsent);
+    assert_eq!(told[0]["error"]["data"]["casemate"]["delivery"], "not_delivered");
+    assert!(stage.wants().is_empty());
 }
