@@ -384,9 +384,10 @@ fn the_installed_file_runs_in_an_image_that_has_nothing_else() {
     // The image's one program: it needs nothing either.
     fs::copy(&program, image.path().join("usr/app")).unwrap();
     fs::write(image.path().join("secret/key"), "sentinel").unwrap();
+    // As a container's: a mount of its own.
     let root = image.path().display();
     let script = format!(
-        "mount -t proc proc {root}/proc && for d in null urandom; do mount --bind /dev/$d {root}/dev/$d; done && \
+        "mount --bind {root} {root} && mount -t proc proc {root}/proc && for d in null urandom; do mount --bind /dev/$d {root}/dev/$d; done && \
          exec chroot {root} /casemate-bin/casemate-supervisor exec --user 1000 --work /data --home /data --scratch /tmp -- /usr/app check"
     );
     let output = Command::new("unshare")

@@ -6,13 +6,13 @@ use std::time::Duration;
 use casemate_protocol::exec::{ExecEnd, ExecRequest, WINDOW, channel};
 use casemate_protocol::tier::Tier;
 use casemate_protocol::token::Audience;
-use casemate_protocol::worker::{Activity, Quiesce};
+use casemate_protocol::worker::{Activity, AgentState, Quiesce};
 use sha2::{Digest as _, Sha256};
 use tokio_tungstenite::tungstenite::Message;
 
 use crate::client::Client;
 use crate::exec_client::{Exec, exited, on_terminal, ran, request, sh};
-use crate::harness::{ALL, Slot, Who, call, eventually, lives};
+use crate::harness::{ALL, Slot, Who, call, eventually, example, lives};
 
 const BOTH: [Tier; 2] = [Tier::Domain, Tier::Namespace];
 
@@ -408,4 +408,78 @@ fn only_its_own_token_opens_it_and_a_wrong_request_runs_nothing() {
     assert!(matches!(exec.end(), ExecEnd::Refused { .. }));
     assert!(!slot.session().join("work/made").exists());
     worker.stop();
+}
+
+/// Whatever the agent is refused, a command beside it is refused in the same words.
+#[test]
+fn it_is_behind_the_agents_own_walls() {
+    for (tier, who) in ALL {
+        let mut slot = Slot::new(tier, who);
+        let inside = example("inside");
+        slot.config.programs.push(inside.clone());
+        let other = Slot::new(tier, who);
+        let (theirs, _) = other.serve();
+        let secret = other.session().join("work/secret");
+        fs::write(&secret, "sentinel").unwrap();
+        other.hand_over(&secret);
+        let (worker, address) = slot.serve();
+        let mut client = Client::attach(address, &slot.token(Audience::Attach)).unwrap();
+        client.initialize();
+        let session = client.new_session();
+        let supervisor =
+            if tier == Tier::Namespace { 1 } else { worker.pid().as_raw() }.to_string();
+        // Where it is shown depends on whether its own place is one of the session's.
+        let shown = format!("ls /programs/1/inside {} 2>/dev/null | head -n 1", inside.display());
+        let program = ran(&slot, address, &sh(&shown)).1.trim().to_owned();
+        let secret = secret.display().to_string();
+        let port = address.port().to_string();
+        for verb in [
+            &["files", &secret][..],
+            &["supervisor", &supervisor],
+            &["connect", &port],
+            &["listen", &port],
+            &["kernel"],
+        ] {
+            // Files that it makes for an attempt have its pid in their names.
+            let plain = |said: &str| -> Vec<String> {
+                let lines = said.lines().filter(|line| line.starts_with('{'));
+                lines.map(|line| line.replace(|c: char| c.is_ascii_digit(), "")).collect()
+            };
+            let agents =
+                plain(&client.shell(&session, &format!("{program} {}; true", verb.join(" "))));
+            let (end, out, err) =
+                ran(&slot, address, &request(&[&[program.as_str()], verb].concat()));
+            assert_eq!(end, exited(0), "{err}");
+            assert!(!agents.is_empty() && !out.contains("sentinel"), "{verb:?}: {out}");
+            assert_eq!(plain(&out), agents, "{tier} {who:?} {verb:?}");
+        }
+        let (end, out, _) = ran(&slot, address, &request(&["cat", &secret]));
+        assert_eq!((end, out.as_str()), (exited(1), ""));
+        theirs.stop();
+        worker.stop();
+    }
+}
+
+#[test]
+fn a_kill_of_everybody_ends_the_command_and_nothing_else() {
+    for (tier, who) in ALL {
+        let (slot, other) = (Slot::new(tier, who), Slot::new(tier, who));
+        let (theirs, their_address) = other.serve();
+        let mut lives_on = Exec::start(&other, their_address, &sh("echo on; read x; echo still"));
+        lives_on.until("on");
+        let (worker, address) = slot.serve();
+        let mut client = Client::attach(address, &slot.token(Audience::Attach)).unwrap();
+        client.initialize();
+        // The shell itself is everybody but itself: kill(2).
+        let mut exec = Exec::start(&slot, address, &sh("perl -e 'kill 9, -1'; sleep 2"));
+        let end = exec.end();
+        assert_eq!(end.exit_code(), 137);
+        // Each start has a scope of its own within the session's: not even the agent is reached.
+        assert!(matches!(slot.status(address).agent, AgentState::Running { .. }), "{tier} {who:?}");
+        client.new_session();
+        worker.stop();
+        lives_on.feed(b"\n");
+        assert_eq!((lives_on.end(), lives_on.text().as_str()), (exited(0), "on\nstill\n"));
+        theirs.stop();
+    }
 }
