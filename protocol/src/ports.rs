@@ -61,6 +61,13 @@ impl PortPool {
             && end <= u32::from(u16::MAX) + 1
     }
 
+    /// Whether a port is in one of its ranges, as a claim or as a session's.
+    #[must_use]
+    pub fn has(self, port: u16) -> bool {
+        let behind = u32::from(self.ranges) * u32::from(RANGE);
+        port.checked_sub(self.first).is_some_and(|at| u32::from(at) < behind)
+    }
+
     /// The claim of every range of a sound pool, once: the preferred one, those above, those below.
     pub fn claims(self) -> impl Iterator<Item = u16> {
         (self.preferred..self.ranges)

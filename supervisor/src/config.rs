@@ -3,7 +3,7 @@
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use casemate_protocol::policy::Policy;
+use casemate_protocol::policy::{Policy, Port};
 use casemate_protocol::ports::PortPool;
 use casemate_protocol::sharing::SharedWorkerConfig;
 use casemate_protocol::tier::Tier;
@@ -88,6 +88,7 @@ pub fn examine(config: &WorkerConfig) -> Result<Policy, StartError> {
         .map_err(|error| StartError::Policy { message: error.to_string() })?;
     check(config)?;
     takes_tier(&policy, config.tier)?;
+    keeps_ports_apart(&policy, config)?;
     Ok(policy)
 }
 
@@ -107,6 +108,28 @@ fn takes_tier(policy: &Policy, asked: Tier) -> Result<(), StartError> {
         return Err(StartError::Tier { wanted: policy.tier, message });
     }
     Ok(())
+}
+
+/// Landlock knows numbers, not owners: a port of a range is granted as `{ports}`, to the session that has the range, and never by
+/// its number. Whose range it is may change, so none of the pool is taken, whoever has it now.
+fn keeps_ports_apart(policy: &Policy, config: &WorkerConfig) -> Result<(), StartError> {
+    let number = |port: &Port| match port {
+        Port::Number(number) => Some(*number),
+        Port::Own | Port::Connect => None,
+    };
+    let named = policy.tcp.iter().flat_map(|rule| rule.connect.iter().chain(&rule.bind));
+    let mut all = named.filter_map(number).chain(config.connect.iter().copied());
+    let door = config.listen.port();
+    let Some(port) = all.find(|port| *port > 0 && (config.ports.has(*port) || *port == door))
+    else {
+        return Ok(());
+    };
+    Err(StartError::Policy {
+        message: format!(
+            "tcp port {port} is a session's or a worker's own, and no session gets it by number: name another in `connect` and in \
+             [[tcp]], or write {{ports}} for the session's own"
+        ),
+    })
 }
 
 fn wrong(message: impl Into<String>) -> StartError {
@@ -217,7 +240,33 @@ fn check_local_repository(path: &Path) -> Result<(), StartError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use casemate_protocol::policy::{BUILT_IN, STRICT};
+    use casemate_protocol::policy::{BUILT_IN, DEVELOPER, STRICT};
+
+    use crate::testing;
+
+    #[test]
+    fn no_session_gets_a_port_of_another_or_of_a_worker_by_its_number() {
+        let config = |connect, tcp: &str| WorkerConfig {
+            connect: vec![connect],
+            policy: format!("{DEVELOPER}\n{tcp}"),
+            listen: ([127, 0, 0, 1], 9443).into(),
+            ..testing::config(Path::new("/"))
+        };
+        // The claim and door of a worker, a session's port, the pool's last one, this worker's door.
+        for port in [20_000, 20_001, 20_127, 9443] {
+            let refused = examine(&config(port, "")).unwrap_err();
+            assert!(matches!(refused, StartError::Policy { .. }), "{port}: {refused:?}");
+            assert!(refused.to_string().contains(&port.to_string()), "{refused}");
+            for way in ["connect", "bind"] {
+                let rule = format!("[[tcp]]\n{way} = [{port}]\nreason = \"r\"\n");
+                let refused = examine(&config(443, &rule)).unwrap_err();
+                assert!(matches!(refused, StartError::Policy { .. }), "{way} {port}: {refused:?}");
+            }
+        }
+        for port in [443, 19_999, 20_128] {
+            examine(&config(port, "[[tcp]]\nbind = [0, 8080]\nreason = \"r\"\n")).unwrap();
+        }
+    }
 
     #[test]
     fn a_policy_is_not_used_in_a_weaker_tier_than_it_needs() {
