@@ -90,7 +90,8 @@ enum Relayed {
 }
 
 async fn attend(socket: Socket, door: &Door, child: Child, wanted: &Wanted, hold: Hold) {
-    let Child { pid, end, ends } = child;
+    let Child { leader, end, ends } = child;
+    let pid = leader.pid();
     tracing::info!(pid, program = ?wanted.argv.first(), "exec");
     let name = wanted.argv.first().map(|word| word.to_string_lossy().into_owned());
     let (name, arguments) = (name.unwrap_or_default(), wanted.argv.len().saturating_sub(1));
@@ -100,7 +101,7 @@ async fn attend(socket: Socket, door: &Door, child: Child, wanted: &Wanted, hold
     let mut cause = None;
     let relayed = {
         let (stdin, is_terminal) = (Rc::clone(&ends.stdin), ends.is_terminal);
-        let heard = wire::hear(&mut stream, &shared, ends.clone(), pid);
+        let heard = wire::hear(&mut stream, &shared, ends.clone(), leader);
         let mut relay = pin!(async {
             tokio::select! {
                 outcome = tell(&mut sink, ends, &shared, end) => match outcome {
@@ -127,7 +128,7 @@ async fn attend(socket: Socket, door: &Door, child: Child, wanted: &Wanted, hold
             Some(relayed) => relayed,
             // Its last words are relayed while it makes use of the grace.
             None => {
-                let mut ended = pin!(ending::end(pid, door.grace));
+                let mut ended = pin!(ending::end(leader, door.grace));
                 tokio::select! {
                     relayed = &mut relay => {
                         ended.await;
@@ -155,7 +156,7 @@ async fn attend(socket: Socket, door: &Door, child: Child, wanted: &Wanted, hold
                     CloseFrame { code: CloseCode::from(close::PROTOCOL), reason: words.into() };
                 let _ = timeout(CLOSING, sink.send(Message::Close(Some(frame)))).await;
             }
-            ending::end(pid, door.grace).await;
+            ending::end(leader, door.grace).await;
             door.audit.record(Event::ended(EXEC, &name, pid, None));
         }
     }

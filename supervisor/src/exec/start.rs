@@ -17,6 +17,7 @@ use rustix::termios::Winsize;
 use tokio::sync::oneshot;
 
 use super::Door;
+use super::ending::Leader;
 use super::request::Wanted;
 use super::stream::Stream;
 use crate::words::chain;
@@ -24,8 +25,8 @@ use crate::words::chain;
 /// A running command.
 #[derive(Debug)]
 pub(super) struct Child {
-    /// Its pid; its process group and its session have the same number.
-    pub(super) pid: i32,
+    /// Itself.
+    pub(super) leader: Leader,
     pub(super) end: oneshot::Receiver<Exit>,
     pub(super) ends: Ends,
 }
@@ -60,7 +61,10 @@ pub(super) fn start(door: &Door, wanted: &Wanted) -> Result<Child, ExecEnd> {
         });
         match spawned {
             // Registered without a suspension in between: the reaper loses no end.
-            Ok(pid) => return Ok(Child { pid, end: door.session.end_of(pid), ends }),
+            Ok(pid) => {
+                let end = door.session.end_of(pid);
+                return Ok(Child { leader: Leader::of(pid), end, ends });
+            }
             Err(Failed::Spawn(error)) if is_absent(&error) => {}
             // As execvp(3): a place that is closed is passed over, and named where no other has the program.
             Err(Failed::Spawn(error)) if is_closed(&error) => {

@@ -23,9 +23,9 @@ use tokio::time::timeout;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::{Bytes, Error, Message};
 
+use super::ending::Leader;
 use super::start::{Ends, resize};
 use super::stream::Stream;
-use crate::process::agent::signal_group;
 
 /// A client that was silent for so long is gone: it is pinged, and reads at all times.
 const SILENT: Duration = Duration::from_secs(60);
@@ -88,7 +88,7 @@ pub(super) async fn hear(
     stream: &mut SplitStream<Socket>,
     shared: &Shared,
     ends: Ends,
-    group: i32,
+    leader: Leader,
 ) -> Gone {
     let master = ends.is_terminal.then(|| Rc::clone(&ends.stdout));
     drop(ends);
@@ -103,7 +103,7 @@ pub(super) async fn hear(
             Some(Ok(Message::Close(_)) | Err(_)) | None => return Gone::Away,
             Some(Ok(_)) => continue,
         };
-        if let Err(broke) = take(&message, shared, master.as_deref(), group) {
+        if let Err(broke) = take(&message, shared, master.as_deref(), leader) {
             return Gone::Broke(broke);
         }
     }
@@ -113,7 +113,7 @@ fn take(
     message: &Bytes,
     shared: &Shared,
     master: Option<&Stream>,
-    group: i32,
+    leader: Leader,
 ) -> Result<(), &'static str> {
     if message.len() > MAX_MESSAGE {
         return Err("a message is longer than 64 KiB");
@@ -158,7 +158,7 @@ fn take(
         channel::SIGNAL => {
             let name = std::str::from_utf8(data).unwrap_or_default();
             let signal = Signal::from_str(&format!("SIG{name}"));
-            signal_group(group, signal.map_err(|_| "an unknown signal")?);
+            leader.signal_group(signal.map_err(|_| "an unknown signal")?);
         }
         _ => return Err("an unknown channel"),
     }
