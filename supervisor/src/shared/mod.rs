@@ -172,6 +172,11 @@ impl Shared {
         if generation.is_none() && place.is_none() {
             return Err(Refusal::NoSession { session: session.clone() });
         }
+        // Since its end was seen here it may have begun anew: what is deleted then would be in use.
+        let anew = self.table.entries.borrow().get(session).map(|entry| entry.intent.generation);
+        if let (Storage::Delete, Some(generation)) = (wanted.storage, anew) {
+            return Err(Refusal::OtherGeneration { session: session.clone(), generation });
+        }
         if let (Storage::Delete, Some(place)) = (wanted.storage, place) {
             self.delete(session.clone(), place).await.map_err(storage)?;
         }
