@@ -1,18 +1,19 @@
 //! How much a tree takes that somebody else shapes, while it is being shaped.
 //!
 //! Every step is from a held descriptor to a name that is no symbolic link, so the walk never leaves the tree. A directory
-//! that its owner closed is opened up while it is looked into and closed again: else `chmod 0` would hide what is in it. The depth is
-//! bounded, since each level holds a descriptor; what lies deeper, on another file system, or went away is not counted.
+//! that its owner closed is opened up while it is looked into and closed again: else `chmod 0` would hide what is in it. Depth hides
+//! nothing either: only the lowest levels hold a descriptor, and the way back up is by `..`, taken where it leads to the very directory
+//! that the walk came from. What is on another file system, was moved meanwhile or went away is not counted.
 
 use std::collections::HashSet;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 
 use rustix::fs::{AtFlags, Dir as Entries, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-/// Deeper than any source tree, and a small part of the descriptors that a process has.
-const DEEPEST: usize = 200;
+/// So many of the lowest levels hold a descriptor: a small part of those that a process has.
+const HELD: usize = 100;
 /// `st_blocks` counts in these, whatever the file system's own size (inode(7)).
 const BLOCK: u64 = 512;
 
@@ -36,36 +37,64 @@ pub(super) fn tree(
     let own = rustix::fs::fstat(root)?;
     measured.add(&own);
     let root = rustix::fs::openat(root, ".", DIRECTORY, Mode::empty())?;
-    let root = Opened { fd: root, closed: None };
-    let mut levels = vec![level(root, &own, seen, measured)?];
-    while let Some(above) = levels.last_mut() {
-        let Some(name) = above.directories.pop() else {
-            levels.pop();
+    let mut here = Opened { fd: root, closed: None };
+    let mut above: Vec<Above> = Vec::new();
+    let mut directories = level(&here, &own, seen, measured)?;
+    loop {
+        let Some(name) = directories.pop() else {
+            let Some(mut up) = above.pop() else { return Ok(()) };
+            let Some(opened) = up.again(&here) else {
+                // Moved to where the way back is another: what is left of the levels above is not looked into.
+                measured.unread += above.len() as u64 + 1;
+                return Ok(());
+            };
+            (here, directories) = (opened, up.directories);
             continue;
         };
-        let deeper = open(&above.opened.fd, &name, own.st_dev);
-        match deeper {
-            Ok(Some(opened)) if levels.len() < DEEPEST => match level(opened, &own, seen, measured)
-            {
-                Ok(level) => levels.push(level),
+        match open(&here.fd, &name, own.st_dev) {
+            Ok(Some(opened)) => match level(&opened, &own, seen, measured) {
+                Ok(below) => {
+                    let identity = identity(&rustix::fs::fstat(&here.fd)?);
+                    let opened = std::mem::replace(&mut here, opened);
+                    let directories = std::mem::replace(&mut directories, below);
+                    above.push(Above { opened: Some(opened), identity, directories });
+                    let high = above.len().checked_sub(HELD).and_then(|at| above.get_mut(at));
+                    high.into_iter().for_each(|high| high.opened = None);
+                }
                 Err(_) => measured.unread += 1,
             },
-            Ok(Some(_)) => measured.unread += 1,
             // Another file system, or gone.
             Ok(None) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
             Err(_) => measured.unread += 1,
         }
     }
-    Ok(())
 }
 
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// A directory on the way down, and what is still to be looked into.
-struct Level {
-    opened: Opened,
+struct Above {
+    /// `None` far above the lowest.
+    opened: Option<Opened>,
+    identity: (u64, u64),
     directories: Vec<CString>,
+}
+
+impl Above {
+    /// Itself, from a directory in it; `None` where that is in another one by now.
+    fn again(&mut self, below: &Opened) -> Option<Opened> {
+        if let Some(opened) = self.opened.take() {
+            return Some(opened);
+        }
+        let opened = open(&below.fd, c"..", self.identity.0).ok()??;
+        let found = rustix::fs::fstat(&opened.fd).ok()?;
+        (identity(&found) == self.identity).then_some(opened)
+    }
+}
+
+fn identity(stat: &Stat) -> (u64, u64) {
+    (stat.st_dev, stat.st_ino)
 }
 
 /// An open directory, and the mode that it had where that had to be widened; it gets it back.
@@ -83,13 +112,13 @@ impl Drop for Opened {
     }
 }
 
-/// Counts what a directory holds.
+/// Counts what a directory holds; the directories in it.
 fn level(
-    opened: Opened,
+    opened: &Opened,
     root: &Stat,
     seen: &mut HashSet<(u64, u64)>,
     measured: &mut Measured,
-) -> Result<Level, Errno> {
+) -> Result<Vec<CString>, Errno> {
     let mut directories = Vec::new();
     let fd = &opened.fd;
     for entry in Entries::read_from(fd)? {
@@ -104,16 +133,16 @@ fn level(
         }
         if FileType::from_raw_mode(stat.st_mode).is_dir() {
             directories.push(name.to_owned());
-        } else if stat.st_nlink > 1 && !seen.insert((stat.st_dev, stat.st_ino)) {
+        } else if stat.st_nlink > 1 && !seen.insert(identity(&stat)) {
             continue;
         }
         measured.add(&stat);
     }
-    Ok(Level { opened, directories })
+    Ok(directories)
 }
 
 /// Opens a directory for listing; `None` where it is on another file system by now.
-fn open(above: &OwnedFd, name: &CString, device: u64) -> Result<Option<Opened>, Errno> {
+fn open(above: &OwnedFd, name: &CStr, device: u64) -> Result<Option<Opened>, Errno> {
     let opened = match rustix::fs::openat(above, name, DIRECTORY, Mode::empty()) {
         // One may be listed and yet not be searched.
         Ok(fd) if Mode::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode).contains(Mode::XUSR) => {
@@ -126,7 +155,7 @@ fn open(above: &OwnedFd, name: &CString, device: u64) -> Result<Option<Opened>, 
 }
 
 /// One that its owner closed.
-fn closed(above: &OwnedFd, name: &CString) -> Result<Opened, Errno> {
+fn closed(above: &OwnedFd, name: &CStr) -> Result<Opened, Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let handle = rustix::fs::openat(above, name, flags, Mode::empty())?;
     let mode = Mode::from_raw_mode(rustix::fs::fstat(&handle)?.st_mode);
@@ -199,15 +228,23 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_that_is_too_deep_says_so() {
+    fn depth_hides_nothing_and_closed_directories_stay_closed_on_the_way_back() {
         let root = tempfile::tempdir().unwrap();
         let mut path = root.path().to_owned();
-        for _ in 0..super::DEEPEST + 20 {
+        let mut all = Vec::new();
+        for _ in 0..3 * super::HELD {
             path.push("d");
             fs::create_dir(&path).unwrap();
+            fs::create_dir(path.join("beside")).unwrap();
+            all.push(path.clone());
         }
+        fs::write(path.join("file"), vec![1; 1 << 20]).unwrap();
+        let closed = &all[10];
+        fs::set_permissions(closed, fs::Permissions::from_mode(0o000)).unwrap();
         let found = measured(root.path());
-        assert_eq!(found.unread, 1);
-        assert!(found.files >= super::DEEPEST as u64);
+        assert_eq!((found.files, found.unread), (6 * super::HELD as u64 + 2, 0));
+        assert!(found.bytes >= 1 << 20);
+        assert_eq!(fs::metadata(closed).unwrap().permissions().mode() & 0o777, 0);
+        fs::set_permissions(closed, fs::Permissions::from_mode(0o700)).unwrap();
     }
 }
