@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use casemate_protocol::codes::exit;
 use casemate_protocol::policy::decide::Setting;
-use casemate_protocol::policy::learn::{Denials, Proposal, propose};
+use casemate_protocol::policy::learn::{Denials, Proposal, misleads, propose};
 use casemate_protocol::policy::{Place as Placeholder, Policy};
 use casemate_protocol::tier::Tier;
 use serde_json::json;
@@ -153,5 +153,5 @@ fn in_words(proposal: &Proposal) -> String {
     for what in &proposal.allowed {
         words += &format!("allowed already: {what}: see the permissions of the file itself\n");
     }
-    words.chars().map(|one| if one.is_control() && one != '\n' { '?' } else { one }).collect()
+    words.chars().map(|one| if misleads(one) && one != '\n' { '?' } else { one }).collect()
 }

@@ -117,10 +117,21 @@ fn named(connects: bool, port: u16) -> String {
     format!("{} {port}", if connects { "connect" } else { "bind" })
 }
 
+/// Does something else to a terminal or an editor than being shown, such as turning round what follows: whoever reads a proposal is to
+/// see what it says.
+#[must_use]
+pub fn misleads(one: char) -> bool {
+    let is_unseen = matches!(one,
+        '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
+    one.is_control() || is_unseen
+}
+
 /// What cannot stand in a policy, or would mean something else there.
 fn odd(path: &str) -> Option<String> {
-    let plain =
-        path.starts_with('/') && !path.contains(['{', '}']) && !path.contains(char::is_control);
+    let plain = path.starts_with('/')
+        && !path.contains(['{', '}'])
+        && !path.contains(misleads)
+        && !path.split('/').any(|part| part == "..");
     (!plain).then(|| "its name cannot stand in a policy".to_owned())
 }
 

@@ -25,7 +25,9 @@ pub struct Denials {
 impl Denials {
     /// Takes a line of a log; what is no such record is passed over.
     pub fn take(&mut self, line: &str) {
-        if let Some(blockers) = field(line, "blockers") {
+        if is_landlock(line)
+            && let Some(blockers) = field(line, "blockers")
+        {
             blockers.split(',').for_each(|blocker| self.landlock(blocker, line));
         } else if is_seccomp(line)
             && let Some(number) = field(line, "syscall").and_then(|number| number.parse().ok())
@@ -73,6 +75,14 @@ fn right(blocker: &str) -> Option<Access> {
     })
 }
 
+/// Other lines of a log may hold a session's own words.
+fn is_landlock(line: &str) -> bool {
+    ["type=LANDLOCK_ACCESS ", "type=1423 ", "UNKNOWN[1423] "]
+        .iter()
+        .filter_map(|word| line.split_once(word))
+        .any(|(before, _)| !before.contains("blockers="))
+}
+
 fn is_seccomp(line: &str) -> bool {
     ["type=SECCOMP ", "type=1326 ", "UNKNOWN[1326] "].iter().any(|word| line.contains(word))
 }
@@ -111,10 +121,12 @@ mod tests {
             "audit: type=1326 audit(1.2:3): auid=0 uid=0 pid=9 comm=\"x\" sig=0 arch=c000003e syscall=425 compat=0",
             "type=SYSCALL msg=audit(1.2:3): arch=c000003e syscall=59 success=no exit=-13",
             "nothing at all",
-            "blockers=",
-            "blockers=fs.read_file path=",
-            "blockers=fs.read_file path=\"/open",
-            "blockers=fs.read_file path=zz",
+            "type=1423 blockers=",
+            "type=1423 blockers=fs.read_file path=",
+            "type=1423 blockers=fs.read_file path=\"/open",
+            "type=1423 blockers=fs.read_file path=zz",
+            "agent[7]: blockers=fs.write_file path=\"/home/me/.bashrc\"",
+            "agent[7]: blockers=fs.write_file path=\"/home/me/.bashrc\" type=1423 ",
         ] {
             denials.take(line);
         }
@@ -122,6 +134,7 @@ mod tests {
         assert_eq!(of("/etc/my file", Access::Read), Some(1));
         assert_eq!(of("/srv/x", Access::Write), Some(2));
         assert_eq!(of("/a\nb", Access::Execute), Some(1));
+        assert_eq!(denials.paths.len(), 3, "{:?}", denials.paths);
         assert_eq!(denials.connect, [(8080, 1)].into());
         assert_eq!(denials.bind, [(7000, 1)].into());
         assert_eq!(denials.calls, [(425, 1)].into());

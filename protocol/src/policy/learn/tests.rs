@@ -82,11 +82,18 @@ fn a_directory_of_the_root_is_not_opened_for_a_few_files() {
 #[test]
 fn what_cannot_stand_in_a_policy_is_not_proposed() {
     let mut denials = Denials::default();
-    for path in ["/srv/{home}", "/srv/a\nb", "relative", "/srv/a\"b\\c"] {
+    for path in [
+        "/srv/{home}",
+        "/srv/a\nb",
+        "relative",
+        "/srv/x/../../etc",
+        "/srv/\u{202e}txt.a",
+        "/srv/a\"b\\c",
+    ] {
         denials.paths.insert((path.to_owned(), Access::Read), 1);
     }
     let (_, setting, proposal) = learn(&denials);
-    assert_eq!((proposal.kept_out.len(), proposal.rules.len()), (3, 1), "{proposal:?}");
+    assert_eq!((proposal.kept_out.len(), proposal.rules.len()), (5, 1), "{proposal:?}");
     let wishes = [Wish::Path("/srv/a\"b\\c".to_owned(), Access::Read)].into();
     assert!(grants(&with(&proposal.rules), &setting, &wishes));
 }
