@@ -50,6 +50,8 @@ enum Command {
     /// The walls stay up while records are made, so a program that ends at its first refusal shows no second one: accept,
     /// run again, learn again. Keys, state and other sessions are never proposed.
     Learn(learn::Args),
+    /// Print the format as a JSON Schema, for editors that check TOML by one
+    Schema,
     /// Say what B allows that A does not, and the other way round; exit code 1 where B allows more
     Diff {
         /// A file, or the name of a built-in policy
@@ -127,6 +129,10 @@ pub(crate) fn run(args: Args, place: &Place) -> Result<u8, Failure> {
         Command::Check { policy, json } => check(&policy, json, place.home()),
         Command::Learn(args) => learn::run(&args, place.home()),
         Command::Explain(explain) => self::explain(&explain, place.home()),
+        Command::Schema => {
+            output::write(policy::SCHEMA)?;
+            Ok(0)
+        }
         Command::Diff { a, b, json } => diff(&a, &b, json),
     }
 }

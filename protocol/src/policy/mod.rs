@@ -19,6 +19,8 @@ mod file;
 pub mod learn;
 #[cfg(test)]
 mod network_tests;
+#[cfg(test)]
+mod schema_tests;
 mod template;
 #[cfg(test)]
 mod tests;
@@ -56,6 +58,9 @@ pub const BUILT_IN: [(&str, &str); 3] =
 pub fn built_in(name: &str) -> Option<&'static str> {
     BUILT_IN.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
 }
+
+/// The format as a JSON Schema, for editors that complete and check TOML by one: `policies/policy.schema.json`.
+pub const SCHEMA: &str = include_str!("../../../policies/policy.schema.json");
 
 /// The format's version that this build reads.
 pub const FORMAT_VERSION: u32 = 1;
