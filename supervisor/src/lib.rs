@@ -30,6 +30,7 @@ pub mod shield;
 pub mod skills;
 #[cfg(test)]
 pub(crate) mod testing;
+pub mod told;
 pub mod walls;
 pub mod words;
 pub mod worker;

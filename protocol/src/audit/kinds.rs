@@ -139,6 +139,15 @@ impl Event {
         finding("shield.failed", "the shield does not hold", message).severe(Severity::High)
     }
 
+    /// The walls refused a process something: `what` in one line, `attempts` times since it was told last.
+    #[must_use]
+    pub fn refused(what: &str, attempts: u64) -> Self {
+        finding("action.refused", "the walls refused a process something", what)
+            .severe(Severity::Low)
+            .outcome(false, None)
+            .and(json!({ "attempts": attempts }))
+    }
+
     /// A process was started behind the wall. `why`: `agent` or `exec`. Its arguments are not told: they may hold secrets.
     #[must_use]
     pub fn launched(why: &str, program: &str, arguments: usize, pid: i32) -> Self {

@@ -18,7 +18,7 @@ const MAX_CALLS: usize = 100_000;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Difference {
     /// The kind of rule: `path`, `tcp`, `udp`, `egress`, `scope`, `socket`, `syscall`, `environment`, `rlimit`, `bounds`,
-    /// `log`, `tier`, `landlock`.
+    /// `log`, `denials`, `tier`, `landlock`.
     pub kind: &'static str,
     /// In words.
     pub text: String,
@@ -57,6 +57,10 @@ impl Diff {
                 let line = other.log.as_ref().map(|log| log.line);
                 otherwise.push(Difference { kind: "log", text, line });
             }
+        }
+        if a.denials != b.denials {
+            let text = format!("refusals are {} in A, {} in B", a.denials, b.denials);
+            otherwise.push(Difference { kind: "denials", text, line: None });
         }
         let (ours, theirs) = (variables(a), variables(b));
         for (name, (theirs, line)) in &theirs {

@@ -210,3 +210,12 @@ fn ten_thousand_rules_are_compared() {
     assert_eq!((diff.only_a.len(), diff.only_b.len()), (0, 10_000));
     assert_eq!(diff.only_b[9_999].text, "read /p/9999");
 }
+
+#[test]
+fn whether_refusals_are_told_is_a_difference() {
+    let quiet = DEVELOPER.replacen("version = 1\n", "version = 1\ndenials = \"quiet\"\n", 1);
+    let quiet = Policy::parse(&quiet).unwrap();
+    let diff = Diff::between(&Policy::parse(DEVELOPER).unwrap(), &quiet);
+    assert_eq!(diff.otherwise.len(), 1);
+    assert_eq!(diff.otherwise[0].text, "refusals are told in A, quiet in B");
+}

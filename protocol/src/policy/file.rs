@@ -7,7 +7,7 @@ use toml::Spanned;
 
 use super::egress::{Mode, Reach};
 use super::words::{
-    Access, Errno, LogSource, Resource, Scope, SocketCall, SocketFamily, SocketType,
+    Access, Errno, LogSource, Resource, Scope, SocketCall, SocketFamily, SocketType, Telling,
 };
 use crate::tier::Tier;
 
@@ -18,6 +18,8 @@ pub(super) struct File {
     pub(super) name: Spanned<String>,
     #[serde(default = "weakest")]
     pub(super) tier: Tier,
+    #[serde(default)]
+    pub(super) denials: Telling,
     pub(super) landlock: Spanned<Landlock>,
     #[serde(default)]
     pub(super) path: Vec<Spanned<Path>>,

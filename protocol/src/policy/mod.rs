@@ -24,6 +24,7 @@ mod schema_tests;
 mod template;
 #[cfg(test)]
 mod tests;
+pub mod told;
 mod words;
 
 use sha2::{Digest, Sha256};
@@ -37,7 +38,7 @@ pub use error::PolicyError;
 pub use template::{PathTemplate, Place, TextPiece, TextTemplate};
 pub use words::{
     Access, Comparison, Errno, LogSource, Resource, Scope, SocketCall, SocketFamily, SocketType,
-    Width,
+    Telling, Width,
 };
 
 /// The policy that is used where a profile names none (`policies/developer.toml`).
@@ -98,6 +99,8 @@ pub struct Policy {
     pub log: Option<LogRule>,
     /// What a session may take of the machine.
     pub bounds: Bounds,
+    /// Whether whoever prompts is told of refusals.
+    pub denials: Telling,
 }
 
 impl Policy {

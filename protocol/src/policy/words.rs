@@ -209,6 +209,17 @@ pub enum LogSource {
     Seccomp,
 }
 
+/// Whether whoever prompts is told of what the walls refuse, where the kernel can be asked.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Telling {
+    /// In the turn, with the lines that would allow it.
+    #[default]
+    Told,
+    /// By the errno alone.
+    Quiet,
+}
+
 /// What setrlimit(2) limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -315,6 +326,15 @@ impl fmt::Display for LogSource {
         f.write_str(match self {
             Self::Landlock => "landlock",
             Self::Seccomp => "seccomp",
+        })
+    }
+}
+
+impl fmt::Display for Telling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Told => "told",
+            Self::Quiet => "quiet",
         })
     }
 }

@@ -5,6 +5,7 @@
 
 pub mod beneath;
 pub mod kernel;
+pub mod listener;
 pub mod lock;
 pub mod namespaces;
 pub mod reap;
@@ -15,6 +16,7 @@ pub mod terminal;
 pub mod users;
 pub mod wall;
 
+pub use listener::{Attempt, Listener};
 pub use reap::{Exit, reap};
 pub use spawner::{Command, ProbeAnswer, SessionSpawner, SpawnError, Spawner, Step, Usage};
 pub use wall::{

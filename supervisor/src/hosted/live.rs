@@ -22,6 +22,7 @@ use crate::relay::generation::{Generation, Parts};
 use crate::relay::journal::Journals;
 use crate::relay::saved;
 use crate::relay::view::View;
+use crate::told::Told;
 
 /// Orders are few and small.
 const ORDERS: usize = 16;
@@ -78,6 +79,8 @@ pub fn start(
     let held = ready.state;
     let state = held.path().to_owned();
     let attachments = Attachments::new(&state).map_err(volume)?;
+    // What was tried on the walls so far was the worker's own doing.
+    drop(ready.told.as_deref().map(Told::take));
     let metrics = Rc::new(Metrics::default());
     let drained = Rc::new(Notify::new());
     let wall = Rc::new(ready.wall);
@@ -103,6 +106,7 @@ pub fn start(
         state,
         inspector: ready.inspector,
         bounds: Rc::clone(&ready.bounds),
+        told: ready.told.clone(),
         grace: Duration::from_secs(ready.config.grace),
         running: Rc::clone(&exec.running),
         metrics: Rc::clone(&metrics),

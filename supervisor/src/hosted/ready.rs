@@ -7,6 +7,7 @@ use std::cell::OnceCell;
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use casemate_protocol::matrix::Matrix;
 use casemate_protocol::policy::{Policy, Port};
@@ -16,7 +17,7 @@ use casemate_protocol::usage::HeldBy;
 use casemate_protocol::worker::{StartError, WorkerConfig};
 use casemate_sandbox::namespaces::Withdrawal;
 use casemate_sandbox::users;
-use casemate_sandbox::{Places, SpawnError, Spawner, Step, Wall};
+use casemate_sandbox::{Listener, Places, SpawnError, Spawner, Step, Wall, WallError};
 use nix::errno::Errno;
 
 use super::state::State;
@@ -32,6 +33,7 @@ use crate::process::confined::c_strings;
 use crate::process::reaper::Session;
 use crate::provision::{Provisioner, Resolved, Seed};
 use crate::report::Report;
+use crate::told::Told;
 use crate::words::chain;
 use crate::{shield, skills, walls};
 
@@ -95,6 +97,8 @@ pub struct Ready {
     pub session: Rc<Session>,
     /// What it may take of the machine.
     pub bounds: Rc<Bounds>,
+    /// What its walls refuse, where that is told.
+    pub told: Option<Arc<Told>>,
     /// The agent's wall.
     pub wall: Wall,
     /// How to start the agent.
@@ -130,7 +134,12 @@ pub async fn make(making: Making<'_>) -> Result<Ready, StartError> {
         Rc::clone(&session),
     )
     .map_err(|error| StartError::Other { message: chain(&error) })?;
-    let wall = walls::build(&policy, &places, tasks)?;
+    let told = Told::of(&policy, &places);
+    let mut wall = walls::build(&policy, &places, tasks)?;
+    if let Some(told) = &told {
+        let wrong = |error: WallError| StartError::Kernel { message: chain(&error) };
+        wall = wall.told_to(Arc::clone(told) as Arc<dyn Listener>).map_err(wrong)?;
+    }
     let given = casemate_sandbox::environment(&policy, &places);
     let path = path_of(&given);
     let git = environment::find_program("git", &path, &layout.inside.work).ok();
@@ -211,6 +220,7 @@ pub async fn make(making: Making<'_>) -> Result<Ready, StartError> {
     let inspector = Inspector { git, env, work: layout.inside.work.clone(), base: marker.base };
     let mut enforcement = wall.summary();
     enforcement.extend(making.shield);
+    enforcement.push(Told::summary(told.as_deref()));
     enforcement.push(bounds.summary());
     enforcement.push(identity(making.alone));
     enforcement.push(matrix.summary());
@@ -222,6 +232,7 @@ pub async fn make(making: Making<'_>) -> Result<Ready, StartError> {
         state,
         session,
         bounds,
+        told,
         wall,
         recipe,
         inspector,

@@ -24,6 +24,10 @@ pub struct Metrics {
     pub slow_clients: Cell<u64>,
     /// Commands of exec ever admitted.
     pub execs: Cell<u64>,
+    /// Attempts on the network that the walls refused.
+    pub actions_refused: Cell<u64>,
+    /// Attempts that could not be read.
+    pub actions_unread: Cell<u64>,
 }
 
 /// Adds to a counter.
@@ -52,6 +56,8 @@ impl Metrics {
         add(&self.agent_noise, ended.agent_noise.get());
         add(&self.slow_clients, ended.slow_clients.get());
         add(&self.execs, ended.execs.get());
+        add(&self.actions_refused, ended.actions_refused.get());
+        add(&self.actions_unread, ended.actions_unread.get());
     }
 
     /// The text.
@@ -139,6 +145,8 @@ impl Metrics {
         line("agent_bytes_total", "Bytes from the agent.", self.agent_bytes.get());
         line("agent_noise_total", "Agent lines not relayed.", self.agent_noise.get());
         line("slow_clients_total", "Clients closed as too slow.", self.slow_clients.get());
+        line("actions_refused_total", "Connects and binds refused.", self.actions_refused.get());
+        line("actions_unread_total", "Connects and binds not read.", self.actions_unread.get());
         line(
             "own_calls_refused_total",
             "System calls that the supervisor's own filter refused it.",

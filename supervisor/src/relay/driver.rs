@@ -5,6 +5,7 @@
 //! the reading of clients. What is decided is the role's business, not this file's.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use casemate_protocol::acp::server::Event;
@@ -21,6 +22,7 @@ use super::view::View;
 use crate::patch::PatchError;
 use crate::process::agent::Agent;
 use crate::process::lines::Line;
+use crate::told::Told;
 use casemate_protocol::acp::server::Conn;
 use casemate_protocol::worker::Quiesce;
 
@@ -30,6 +32,8 @@ const STALL: Duration = Duration::from_secs(30);
 const AGENT_BEHIND: usize = 64 * 1024 * 1024;
 /// How often an idle worktree is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
+/// How often refusals are told, where the agent says nothing.
+const TELL_EVERY: Duration = Duration::from_millis(50);
 /// How long the last lines have to reach the clients.
 const FLUSH: Duration = Duration::from_secs(5);
 
@@ -75,6 +79,7 @@ enum Woken {
     Stalled,
     Tick,
     Look,
+    Refused,
     SpawnerGone,
     Closed,
 }
@@ -90,13 +95,15 @@ pub async fn run(
 ) -> u8 {
     let mut slow = None;
     let mut next_look = Instant::now();
+    let mut next_telling = Instant::now();
     loop {
         if let Some(code) = generation.over() {
             let _ = timeout(FLUSH, generation.flushed()).await;
             return code;
         }
         slow = still_slow(&generation, slow);
-        match wait(&mut generation, &mut clients, &mut orders, slow, next_look).await {
+        let times = (next_look, next_telling);
+        match wait(&mut generation, &mut clients, &mut orders, slow, times).await {
             Woken::Client(FromClient::Connected(conn, outbox)) => generation.connect(conn, outbox),
             Woken::Client(FromClient::Line(conn, line)) => generation.client_line(conn, &line),
             Woken::Client(FromClient::Gone(conn)) => generation.disconnect(conn),
@@ -117,6 +124,10 @@ pub async fn run(
             Woken::Look => {
                 generation.look_later();
                 next_look = Instant::now() + LOOK_EVERY;
+            }
+            Woken::Refused => {
+                generation.tell_refusals();
+                next_telling = Instant::now() + TELL_EVERY;
             }
             Woken::Drained => {}
             Woken::SpawnerGone => {
@@ -158,12 +169,13 @@ async fn wait(
     clients: &mut mpsc::Receiver<FromClient>,
     orders: &mut mpsc::Receiver<Order>,
     slow: Slow,
-    next_look: Instant,
+    (next_look, next_telling): (Instant, Instant),
 ) -> Woken {
     let deadline = generation.deadline();
     let look = generation.was_attached() && matches!(generation.activity(), Activity::Idle { .. });
     let drained = generation.drained();
     let session = generation.session();
+    let told = generation.told();
     let agent_drained = generation
         .agent()
         .as_ref()
@@ -181,6 +193,7 @@ async fn wait(
         () = at(deadline) => Woken::Tick,
         () = at(look.then_some(next_look)) => Woken::Look,
         () = session.reaper.spawner_end() => Woken::SpawnerGone,
+        () = refused(told, next_telling) => Woken::Refused,
     }
 }
 
@@ -199,6 +212,17 @@ async fn from_agent(agent: &mut Option<Agent>) -> Woken {
 async fn at(when: Option<Instant>) {
     match when {
         Some(when) => sleep_until(when).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// However many are refused, the relay has other work.
+async fn refused(told: Option<Arc<Told>>, not_before: Instant) {
+    match told {
+        Some(told) => {
+            sleep_until(not_before).await;
+            told.some().await;
+        }
         None => std::future::pending().await,
     }
 }

@@ -21,6 +21,7 @@ mod resumable;
 mod sharing;
 mod siblings;
 mod slow;
+mod told;
 mod turns;
 mod view;
 mod walls;

@@ -120,6 +120,7 @@ impl Server {
             Purpose::New => self.created(&call, frame, out),
             Purpose::Open(ref session) => self.opened(&call, session, frame, out),
             Purpose::Prompt => {
+                self.sum_refusals(out);
                 self.hand_back(&call, frame, out);
                 self.turn_ended(key, now, out);
             }

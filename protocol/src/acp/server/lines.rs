@@ -49,6 +49,17 @@ pub(super) fn notice(session: &str, id: &str, text: &str) -> Vec<u8> {
     )
 }
 
+/// Tells a client what was refused, inside a turn.
+pub(super) fn refusal(session: &str, id: &str, what: &str, why: &str) -> Vec<u8> {
+    let (title, text) = (quote(what), quote(why));
+    update(
+        session,
+        &format!(
+            r#"{{"sessionUpdate":"tool_call","toolCallId":"{id}","title":{title},"kind":"other","status":"failed","content":[{{"type":"content","content":{{"type":"text","text":{text}}}}}]}}"#
+        ),
+    )
+}
+
 /// `text` as raw JSON.
 pub(super) fn quote(text: &str) -> String {
     serde_json::Value::from(text).to_string()

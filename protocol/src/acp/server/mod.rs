@@ -13,6 +13,7 @@
 //! | `asks` | each request of the agent is answered once |
 //! | `updates` | journaled, shown to who attached, never in the wrong turn |
 //! | `notices` | what the supervisor has to say is said inside a turn, once |
+//! | `refusals` | what the walls refused is said inside its own turn, once and not too often |
 //! | `ending` | the agent's end reaches everybody who waits |
 //!
 //! Invariants: lines for the agent hold no line break; what is not spliced arrives byte for byte; every request of a
@@ -31,6 +32,7 @@ mod handshake;
 mod ids;
 mod lines;
 mod notices;
+mod refusals;
 mod setup;
 #[cfg(test)]
 mod tests;
@@ -79,6 +81,17 @@ pub enum Event<'a> {
     },
     /// Something that whoever prompts should know, in one sentence.
     Notice(&'a str),
+    /// The walls refused the agent something.
+    Refused {
+        /// What, in one line.
+        what: &'a str,
+        /// Why, and what would allow it.
+        why: &'a str,
+        /// How often.
+        times: u64,
+    },
+    /// The walls refused more, of which only the number is known.
+    RefusedMore(u64),
     /// Time has passed (see [`Server::deadline`]).
     Tick,
 }
@@ -132,6 +145,7 @@ pub struct Server {
     turns: turns::Turns,
     asks: asks::Asks,
     notices: notices::Notices,
+    refusals: refusals::Refusals,
     quiesced: bool,
     /// The last line of the agent that was no message.
     noise: Option<String>,
@@ -159,6 +173,7 @@ impl Server {
             turns: turns::Turns::default(),
             asks: asks::Asks::default(),
             notices: notices::Notices::default(),
+            refusals: refusals::Refusals::default(),
             quiesced: false,
             noise: None,
             spoke: false,
@@ -176,6 +191,8 @@ impl Server {
             Event::FromAgent(line) => self.agent_wrote(line, now, out),
             Event::AgentEnded { cause } => self.agent_ended(cause, out),
             Event::Notice(text) => self.notice(text, out),
+            Event::Refused { what, why, times } => self.refused(what, why, times, out),
+            Event::RefusedMore(times) => self.refused_more(times),
             Event::Tick => {}
         }
         self.expire_asks(now, out);

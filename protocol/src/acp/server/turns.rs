@@ -170,6 +170,7 @@ impl Server {
         let call = self.forward(conn, frame, Purpose::Prompt, Vec::new(), out);
         self.turns.running = Some(Running { call, session: session.to_owned(), cancelled: false });
         self.attach(conn, session, out);
+        self.forget_refusals();
         self.say_notices(out);
     }
 

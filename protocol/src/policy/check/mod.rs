@@ -87,6 +87,7 @@ impl<'a> Checker<'a> {
             rlimits: self.rlimits(file.rlimit)?,
             log: file.log.map(|rule| self.log(rule)).transpose()?,
             bounds: self.bounds(file.bounds)?,
+            denials: file.denials,
         })
     }
 

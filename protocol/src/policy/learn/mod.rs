@@ -18,7 +18,7 @@ use crate::tier::Tier;
 /// So many neighbours in one directory, with the same rights, become a rule for the directory.
 const NEIGHBOURS: usize = 3;
 /// casemate's own ports (docs/operators.md): no policy hands them out by number.
-const OWN_PORTS: std::ops::RangeInclusive<u16> = 20_000..=31_999;
+pub(super) const OWN_PORTS: std::ops::RangeInclusive<u16> = 20_000..=31_999;
 
 /// One rule to add.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,16 +5,10 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 use nix::errno::Errno;
 
 use super::trial::{Outcome, words};
+use crate::listener::{SET_FLAGS, SYNC_WAKE_UP, WAIT_KILLABLE};
 
 /// The answer of the filter, unlike any that the system call gives by itself.
 const MARK: Errno = Errno::EDOM;
-
-/// `SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV` (Linux 5.19): a signal does not restart a call that is being served.
-const WAIT_KILLABLE: libc::c_ulong = 1 << 5;
-/// `SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP` (Linux 6.6): hand-over on one CPU, 14 times as fast.
-const SYNC_WAKE_UP: libc::c_ulong = 1;
-/// `SECCOMP_IOCTL_NOTIF_SET_FLAGS` of linux/seccomp.h: `_IOW('!', 4, __u64)`.
-const NOTIF_SET_FLAGS: libc::c_ulong = 0x4008_2104;
 
 /// A filter on one harmless system call answers it.
 pub(super) fn filter() -> Outcome {
@@ -37,7 +31,7 @@ pub(super) fn notification() -> Outcome {
     // SAFETY: seccomp(2) has just made this descriptor for us; nobody else knows it.
     let listener = unsafe { OwnedFd::from_raw_fd(listener) };
     // SAFETY: this request takes its flags by value (linux/seccomp.h), although its number is built by _IOW.
-    let set = unsafe { libc::ioctl(listener.as_raw_fd(), NOTIF_SET_FLAGS, SYNC_WAKE_UP) };
+    let set = unsafe { libc::ioctl(listener.as_raw_fd(), SET_FLAGS as _, SYNC_WAKE_UP) };
     Errno::result(set).map_err(|errno| format!("no synchronous wake-up: {}", words(errno)))?;
     Ok("listener, killable wait, synchronous wake-up".to_owned())
 }

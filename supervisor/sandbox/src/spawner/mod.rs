@@ -29,7 +29,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::errno::Errno;
 use nix::sys::wait::waitpid;
@@ -39,6 +39,7 @@ pub use command::{Command, ProbeAnswer, SpawnError, Step};
 pub(crate) use scope::SignalScope;
 pub use watch::Usage;
 
+use crate::listener;
 use crate::single::require_single_thread;
 use crate::wall::{Wall, WallId};
 use wire::{Header, Kind, Reply, SpawnBody};
@@ -281,12 +282,21 @@ impl Client {
     /// Gives the session a wall; the socket of its thread.
     fn hand_over(&mut self, wall: &Wall) -> Result<UnixStream, SpawnError> {
         let programs: Vec<_> = wall.programs().iter().map(crate::Program::instructions).collect();
-        let parts = wire::encode_wall(&programs, wall.rlimits(), wall.logging());
+        let told = wall.told().map_or(&[][..], |(program, _)| program.instructions());
+        let parts = wire::encode_wall(&programs, wall.rlimits(), wall.logging(), told);
         let (socket, theirs) = pair()?;
         let handed: Vec<_> = wall.ruleset_fd().into_iter().chain([theirs.as_fd()]).collect();
         call(&self.socket, Kind::Wall, &parts, &handed)?;
         drop(theirs);
-        read_reply(&socket)?;
+        let (reply, listener) = first_reply(&socket)?;
+        if let Some((_, hears)) = wall.told() {
+            match listener {
+                // Where it gets no thread the socket is dropped, and with it the only thread behind this wall.
+                Some(descriptor) => listener::serve(descriptor, Arc::clone(hears))
+                    .map_err(|source| SpawnError { step: Step::Clone, source })?,
+                None => hears.deaf(reply.errno),
+            }
+        }
         if self.walls.len() == MAX_WALLS {
             self.walls.pop_front();
         }
@@ -326,6 +336,22 @@ fn read_reply(socket: &UnixStream) -> Result<(Reply, Vec<i32>), SpawnError> {
         numbers.push(i32::from_ne_bytes(bytes));
     }
     Ok((reply, numbers))
+}
+
+/// A wall's first reply, and the listener that may come along.
+fn first_reply(socket: &UnixStream) -> Result<(Reply, Option<OwnedFd>), SpawnError> {
+    let (mut head, mut have, mut descriptors) = ([0; wire::REPLY], 0, Vec::new());
+    while have < head.len() {
+        match channel::receive(socket, &mut head[have..], &mut descriptors).map_err(lost)? {
+            0 => return Err(lost(Errno::EPIPE)),
+            more => have += more,
+        }
+    }
+    let reply = Reply::decode(&head).ok_or(SpawnError::new(Step::Spawner, libc::EBADMSG))?;
+    if reply.step != 0 {
+        return Err(SpawnError::new(Step::from_wire(reply.step), reply.errno));
+    }
+    Ok((reply, descriptors.pop()))
 }
 
 fn lost(errno: Errno) -> SpawnError {

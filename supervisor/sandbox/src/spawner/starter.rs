@@ -7,18 +7,20 @@
 //! it makes the step that was refused fail, with its errno.
 
 use std::ffi::{CStr, c_char, c_int};
-use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::ptr::null;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use nix::errno::Errno;
 
+use super::channel;
 use super::child::{self, Errand, Plan};
 use super::command::Step;
 use super::requests::{Failure, Request, Requests, answer};
 use super::stack::Stack;
 use super::wire::{self, Kind, Reply, WallBody};
+use crate::listener::WAIT_KILLABLE;
 
 /// What the thread is made of. Its creator has entered the session's signal scope, so it is born inside.
 pub(super) struct Starter {
@@ -46,14 +48,16 @@ impl Starter {
     pub(super) fn serve(&self, socket: &UnixStream) {
         block_signals();
         let ready = Stack::new().map_err(|errno| (Step::Stack, errno)).and_then(|stack| {
+            // Before the others, which may refuse seccomp(2).
+            let listener = self.listen();
             self.put_on_programs()?;
-            Ok(stack)
+            Ok((stack, listener))
         });
         match ready {
-            Ok(mut stack) => {
+            Ok((mut stack, listener)) => {
                 // A broken socket and a closed one mean the same: nobody is left who could ask for anything.
-                let _ = answer(socket, Ok(Reply::default()), &[])
-                    .and_then(|()| self.requests(socket, &mut stack));
+                let _ =
+                    ready_with(socket, listener).and_then(|()| self.requests(socket, &mut stack));
             }
             Err(failure) => {
                 // Whether the supervisor hears it or is gone, this thread ends.
@@ -62,22 +66,23 @@ impl Starter {
         }
     }
 
+    /// Puts on the program that has the kernel ask, in this thread and for good. The listener is handed on before anything is
+    /// started, so it is in no child; that it cannot be had is the supervisor's to tell.
+    fn listen(&self) -> Option<Result<OwnedFd, Errno>> {
+        let program = Some(&self.wall.told).filter(|program| !program.is_empty())?;
+        let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | WAIT_KILLABLE;
+        Some(install(program, flags).and_then(|fd| {
+            let fd = RawFd::try_from(fd).map_err(|_| Errno::EBADF)?;
+            // SAFETY: seccomp(2) has just made this descriptor, close-on-exec, for us; nobody else knows it.
+            Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+        }))
+    }
+
     /// Installs the programs in this thread, for good; each child inherits them by reference.
     fn put_on_programs(&self) -> Result<(), Failure> {
         for program in &self.wall.programs {
-            let len = u16::try_from(program.len()).map_err(|_| (Step::Seccomp, Errno::E2BIG))?;
-            let program = libc::sock_fprog { len, filter: program.as_ptr().cast_mut() };
-            // SAFETY: `program` describes a live slice of `len` instructions; the kernel copies them. Without TSYNC the
-            // call changes this thread alone.
-            let installed = unsafe {
-                libc::syscall(
-                    libc::SYS_seccomp,
-                    libc::SECCOMP_SET_MODE_FILTER,
-                    self.wall.logging.filter,
-                    &raw const program,
-                )
-            };
-            Errno::result(installed).map_err(|errno| (Step::Seccomp, errno))?;
+            let flags = self.wall.logging.filter.into();
+            install(program, flags).map_err(|errno| (Step::Seccomp, errno))?;
         }
         Ok(())
     }
@@ -144,6 +149,29 @@ impl Starter {
         };
         child::start(&Plan::new(around, errand), stack)
     }
+}
+
+/// One program, in this thread; what seccomp(2) returns.
+fn install(program: &[libc::sock_filter], flags: libc::c_ulong) -> Result<libc::c_long, Errno> {
+    let len = u16::try_from(program.len()).map_err(|_| Errno::E2BIG)?;
+    let program = libc::sock_fprog { len, filter: program.as_ptr().cast_mut() };
+    // SAFETY: `program` describes a live slice of `len` instructions; the kernel copies them. Without TSYNC the
+    // call changes this thread alone.
+    let installed = unsafe {
+        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program)
+    };
+    Errno::result(installed)
+}
+
+/// The thread's first word. This process's copy of the listener ends here.
+fn ready_with(socket: &UnixStream, listener: Option<Result<OwnedFd, Errno>>) -> Result<(), Errno> {
+    let (errno, listener) = match listener {
+        None => (0, None),
+        Some(Ok(listener)) => (0, Some(listener)),
+        Some(Err(errno)) => (errno as i32, None),
+    };
+    let handed: Vec<BorrowedFd<'_>> = listener.iter().map(AsFd::as_fd).collect();
+    channel::send(socket, &Reply { errno, ..Reply::default() }.encode(), &[], &handed)
 }
 
 /// All 64 of them, for the children's sake ([`super::child`], point 5). The C library's functions leave out two that it keeps

@@ -19,7 +19,8 @@ pub(super) const REPLY: usize = 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum Kind {
-    /// To the session: a thread for this wall. Descriptors: the ruleset, if there is one, and the new thread's socket.
+    /// To the session: a thread for this wall. Descriptors: the ruleset, if there is one, and the new thread's socket, on which
+    /// it says how it came up: with the listener as a descriptor, or its errno, where there is something to be told.
     Wall = 1,
     /// To a wall's thread: start a command. Three descriptors.
     Spawn,
@@ -96,18 +97,21 @@ impl Reply {
     }
 }
 
-/// A wall's filters, limits and what is logged; the ruleset is a descriptor beside it.
+/// A wall's filters, limits, what is logged and what is told; the ruleset is a descriptor beside it.
 #[derive(Debug)]
 pub(super) struct WallBody {
     pub(super) programs: Vec<Vec<libc::sock_filter>>,
     pub(super) rlimits: Vec<Rlimit>,
     pub(super) logging: Logging,
+    /// What has the kernel ask; empty where nobody hears.
+    pub(super) told: Vec<libc::sock_filter>,
 }
 
 pub(super) fn encode_wall(
     programs: &[&[libc::sock_filter]],
     rlimits: &[Rlimit],
     logging: Logging,
+    told: &[libc::sock_filter],
 ) -> Vec<u8> {
     let mut out = Vec::new();
     out.extend(logging.restrict_self.to_ne_bytes());
@@ -119,7 +123,7 @@ pub(super) fn encode_wall(
         out.extend(limit.hard.to_ne_bytes());
     }
     put_len(&mut out, programs.len());
-    for program in programs {
+    for program in programs.iter().chain([&told]) {
         put_len(&mut out, program.len());
         for instruction in *program {
             out.extend(instruction.code.to_ne_bytes());
@@ -141,18 +145,10 @@ pub(super) fn decode_wall(body: &[u8]) -> Option<WallBody> {
     }
     let mut programs = Vec::new();
     for _ in 0..reader.u32()? {
-        let mut program = Vec::new();
-        for _ in 0..reader.u32()? {
-            program.push(libc::sock_filter {
-                code: u16::from_ne_bytes(reader.array()?),
-                jt: reader.array::<1>()?[0],
-                jf: reader.array::<1>()?[0],
-                k: reader.u32()?,
-            });
-        }
-        programs.push(program);
+        programs.push(reader.program()?);
     }
-    Some(WallBody { programs, rlimits, logging })
+    let told = reader.program()?;
+    Some(WallBody { programs, rlimits, logging, told })
 }
 
 /// A command as it is passed to execve(2): borrowed from the request's body.
@@ -239,6 +235,19 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_ne_bytes)
     }
 
+    fn program(&mut self) -> Option<Vec<libc::sock_filter>> {
+        let mut program = Vec::new();
+        for _ in 0..self.u32()? {
+            program.push(libc::sock_filter {
+                code: u16::from_ne_bytes(self.array()?),
+                jt: self.array::<1>()?[0],
+                jf: self.array::<1>()?[0],
+                k: self.u32()?,
+            });
+        }
+        Some(program)
+    }
+
     fn text(&mut self) -> Option<&'a CStr> {
         let text = CStr::from_bytes_until_nul(self.0).ok()?;
         self.0 = &self.0[text.to_bytes_with_nul().len()..];
@@ -280,10 +289,11 @@ mod tests {
         let instruction = libc::sock_filter { code: 0x15, jt: 1, jf: 2, k: 0x8000_0001 };
         let limit = Rlimit { resource: libc::RLIMIT_NOFILE, soft: 1, hard: u64::MAX };
         let logging = Logging { restrict_self: 5, filter: 2 };
-        let body = encode_wall(&[&[instruction; 3], &[]], &[limit], logging);
+        let body = encode_wall(&[&[instruction; 3], &[]], &[limit], logging, &[instruction]);
         let wall = decode_wall(&body).unwrap();
         assert_eq!((wall.rlimits, wall.logging), (vec![limit], logging));
         assert_eq!(wall.programs.iter().map(Vec::len).collect::<Vec<_>>(), [3, 0]);
+        assert_eq!(wall.told.len(), 1);
         let back = wall.programs[0][2];
         assert_eq!((back.code, back.jt, back.jf, back.k), (0x15, 1, 2, 0x8000_0001));
     }
@@ -292,7 +302,7 @@ mod tests {
     fn a_message_that_was_cut_off_is_none() {
         let limit = Rlimit { resource: libc::RLIMIT_NOFILE, soft: 1, hard: 2 };
         let instruction = libc::sock_filter { code: 6, jt: 0, jf: 0, k: 0 };
-        let wall = encode_wall(&[&[instruction; 2]], &[limit], Logging::default());
+        let wall = encode_wall(&[&[instruction; 2]], &[limit], Logging::default(), &[]);
         let spawn = encode_spawn(&command());
         let probe = encode_probe(&[c"/a", c"/b"]);
         assert!((0..wall.len()).all(|end| decode_wall(&wall[..end]).is_none()));

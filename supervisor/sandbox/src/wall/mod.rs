@@ -24,12 +24,14 @@ mod tests;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use casemate_protocol::policy::Policy;
 use casemate_protocol::ports::PortRange;
 use casemate_protocol::tier::Tier;
 
+use crate::listener::{self, Listener};
 pub use egress::check_egress;
 use nix::sys::resource::{Resource, getrlimit};
 
@@ -40,7 +42,7 @@ pub use log::Logging;
 pub use rlimits::Rlimit;
 pub use ruleset::{landlock_abi, landlock_errata};
 pub use seccomp::check_calls;
-pub(crate) use seccomp::own_architecture;
+pub(crate) use seccomp::{notifying, own_architecture};
 pub use syscalls::syscall_number;
 
 /// The concrete paths and ports that a policy's placeholders stand for.
@@ -132,6 +134,7 @@ pub struct Wall {
     rlimits: Vec<Rlimit>,
     logging: Logging,
     notes: Vec<String>,
+    told: Option<(Program, Arc<dyn Listener>)>,
 }
 
 // === impl Wall ===
@@ -170,7 +173,8 @@ impl Wall {
             notes.extend(opened.notes);
         }
         let logging = log::flags(policy, abi);
-        Ok(Self { id: WallId::next(), ruleset: fd, programs, rlimits, logging, notes })
+        let told = None;
+        Ok(Self { id: WallId::next(), ruleset: fd, programs, rlimits, logging, notes, told })
     }
 
     fn whole(policy: &Policy, places: &Places) -> Result<Self, WallError> {
@@ -191,14 +195,22 @@ impl Wall {
         notes.extend(log::note(policy, abi));
         notes.extend(lowered);
         let logging = log::flags(policy, abi);
-        Ok(Self { id: WallId::next(), ruleset: ruleset.fd, programs, rlimits, logging, notes })
+        Ok(Self {
+            id: WallId::next(),
+            ruleset: ruleset.fd,
+            programs,
+            rlimits,
+            logging,
+            notes,
+            told: None,
+        })
     }
 
     /// A wall of given parts, for what a policy file cannot say (a fixed wall of the kernel report or of a test).
     #[must_use]
     pub fn from_parts(ruleset: OwnedFd, programs: Vec<Program>, rlimits: Vec<Rlimit>) -> Self {
         let (logging, notes, ruleset) = (Logging::default(), Vec::new(), Some(ruleset));
-        Self { id: WallId::next(), ruleset, programs, rlimits, logging, notes }
+        Self { id: WallId::next(), ruleset, programs, rlimits, logging, notes, told: None }
     }
 
     /// Lets each process behind the wall start another only while the kernel counts fewer than `tasks` of its user in its user
@@ -209,6 +221,21 @@ impl Wall {
         let own = getrlimit(Resource::RLIMIT_NPROC).map_or(libc::RLIM_INFINITY, |(_, hard)| hard);
         rlimits::lower(&mut self.rlimits, libc::RLIMIT_NPROC, own.min(tasks.into()));
         self
+    }
+
+    /// Has somebody hear of what processes behind the wall try of the network ([`listener`]). A process has one such wall around
+    /// it at most, whoever made the other.
+    ///
+    /// # Errors
+    /// [`WallError::Architecture`].
+    pub fn told_to(mut self, listener: Arc<dyn Listener>) -> Result<Self, WallError> {
+        self.told = Some((listener::program()?, listener));
+        Ok(self)
+    }
+
+    /// Who hears, and the program for it, which goes on before the others: they may refuse seccomp(2).
+    pub(crate) fn told(&self) -> Option<&(Program, Arc<dyn Listener>)> {
+        self.told.as_ref()
     }
 
     /// This wall's name towards the spawner.

@@ -30,6 +30,8 @@ pub(crate) enum Action {
     Errno(Errno),
     /// SIGSYS in place of the call.
     Trap,
+    /// Whoever has the program's listener is asked.
+    Notify,
     KillProcess,
 }
 
@@ -69,6 +71,7 @@ impl Action {
             Self::Allow => libc::SECCOMP_RET_ALLOW,
             Self::Errno(errno) => libc::SECCOMP_RET_ERRNO | u32::from(errno.number()),
             Self::Trap => libc::SECCOMP_RET_TRAP,
+            Self::Notify => libc::SECCOMP_RET_USER_NOTIF,
             Self::KillProcess => libc::SECCOMP_RET_KILL_PROCESS,
         }
     }
@@ -81,7 +84,7 @@ impl Verdict {
         Self::always(Action::Allow)
     }
 
-    fn always(action: Action) -> Self {
+    pub(crate) fn always(action: Action) -> Self {
         Self { clauses: Vec::new(), otherwise: action }
     }
 }

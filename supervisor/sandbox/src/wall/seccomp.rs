@@ -25,6 +25,16 @@ pub(super) fn compile(policy: &Policy, tier: Tier, abi: u32) -> Result<Vec<Progr
     Ok(vec![program::lay_out(own_architecture()?, &verdicts(policy, tier, abi)?)?])
 }
 
+/// A program that has the kernel ask about these calls and lets all others pass; beside a program that refuses one of them
+/// the refusal holds (seccomp(2): the action that comes first in its list).
+pub(crate) fn notifying(names: &[&str]) -> Result<Program, WallError> {
+    let numbers = names.iter().filter_map(|name| match syscalls::find(name) {
+        Some(Found::Number(number)) => Some((number, Verdict::always(Action::Notify))),
+        _ => None,
+    });
+    program::lay_out(own_architecture()?, &numbers.collect())
+}
+
 /// The architecture that programs are made for: the one that this is.
 pub(crate) fn own_architecture() -> Result<TargetArch, WallError> {
     let architecture = std::env::consts::ARCH;

@@ -10,6 +10,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use casemate_protocol::acp::server::{Action, Conn, Event, Saved, Server, Settings};
@@ -36,6 +37,7 @@ use crate::relay::journal::Journals;
 use crate::relay::outbox::{Item, Outbox};
 use crate::relay::saved;
 use crate::relay::view::View;
+use crate::told::{Told, Waiting};
 use crate::words::chain;
 
 /// RFC 6455 section 7.4.1, policy violation: the client did not keep up.
@@ -69,6 +71,8 @@ pub struct Parts {
     pub running: Rc<Running>,
     /// What the session may take.
     pub bounds: Rc<Bounds>,
+    /// What the walls refuse, where that is told.
+    pub told: Option<Arc<Told>>,
     /// Counters.
     pub metrics: Rc<Metrics>,
     /// Shared by all outboxes.
@@ -155,6 +159,12 @@ impl Generation {
         Rc::clone(&self.parts.session)
     }
 
+    /// What the walls refuse, to be waited for.
+    #[must_use]
+    pub fn told(&self) -> Option<Arc<Told>> {
+        self.parts.told.clone()
+    }
+
     /// The agent, to be waited for.
     pub fn agent(&mut self) -> &mut Option<Agent> {
         &mut self.agent
@@ -216,7 +226,27 @@ impl Generation {
     pub fn agent_line(&mut self, line: &[u8]) {
         add(&self.parts.metrics.agent_lines, 1);
         add(&self.parts.metrics.agent_bytes, line.len() as u64);
+        // Before what it says of it, and before its turn's end.
+        self.tell_refusals();
         self.handle(Event::FromAgent(line));
+    }
+
+    /// Tells, counts and records what the walls have refused.
+    pub fn tell_refusals(&mut self) {
+        let Some(told) = &self.parts.told else { return };
+        let Waiting { refusals, beyond } = told.take();
+        let metrics = Rc::clone(&self.parts.metrics);
+        metrics.actions_unread.set(told.unread());
+        for (refusal, times) in refusals {
+            add(&metrics.actions_refused, times);
+            self.parts.audit.record(audit::Event::refused(&refusal.what, times));
+            self.handle(Event::Refused { what: &refusal.what, why: &refusal.why, times });
+        }
+        if beyond > 0 {
+            add(&metrics.actions_refused, beyond);
+            self.parts.audit.record(audit::Event::refused("more of different kinds", beyond));
+            self.handle(Event::RefusedMore(beyond));
+        }
     }
 
     /// The agent wrote a line above the limit: an answer becomes an error for its asker, a request of the agent is

@@ -12,6 +12,7 @@ mod ending;
 mod handshake;
 mod model;
 mod notices;
+mod refusals;
 mod setup;
 mod turns;
 mod updates;

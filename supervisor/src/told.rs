@@ -1,0 +1,192 @@
+//! What the walls refuse, on its way from the threads that hear of it to the relay, which tells it.
+//!
+//! Owns what was heard and not yet told. The hearing side ([`Listener`]) runs in threads of the sandbox's while a process
+//! waits for its connect(2), so it decides, notes and wakes, and never waits: the same refusal again is a number, and of
+//! different ones no more than [`MOST`] are kept. It decides for telling only; what is allowed is the kernel's to decide.
+
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use casemate_protocol::policy::decide::Setting;
+use casemate_protocol::policy::told::{Refusal, refusal};
+use casemate_protocol::policy::{Policy, Telling};
+use casemate_sandbox::{Attempt, Listener, Places, landlock_abi};
+use nix::errno::Errno;
+use tokio::sync::Notify;
+
+/// Different refusals that wait to be told.
+const MOST: usize = 32;
+
+/// The refusals of one session.
+#[derive(Debug)]
+pub struct Told {
+    policy: Policy,
+    setting: Setting,
+    waiting: Mutex<Waiting>,
+    /// Notified when something waits.
+    woken: Notify,
+    unread: AtomicU64,
+    /// Why the kernel gives no listener; 0: it does.
+    deaf: AtomicI32,
+}
+
+/// What was heard since it was taken last.
+#[derive(Debug, Default)]
+pub struct Waiting {
+    /// Each refusal once, with how often it was.
+    pub refusals: Vec<(Refusal, u64)>,
+    /// Others, for which there was no room.
+    pub beyond: u64,
+}
+
+// === impl Told ===
+
+impl Told {
+    /// Of a session under this policy; `None` where the policy says that nothing is told.
+    #[must_use]
+    pub fn of(policy: &Policy, places: &Places) -> Option<Arc<Self>> {
+        if policy.denials == Telling::Quiet {
+            return None;
+        }
+        let setting = Setting {
+            tier: places.tier,
+            // A kernel without one builds no wall.
+            landlock_abi: landlock_abi().unwrap_or(policy.landlock_abi),
+            ports: Some(places.ports),
+            connect: Some(places.connect.clone()),
+            ..Setting::symbolic(policy)
+        };
+        Some(Arc::new(Self {
+            policy: policy.clone(),
+            setting,
+            waiting: Mutex::default(),
+            woken: Notify::new(),
+            unread: AtomicU64::new(0),
+            deaf: AtomicI32::new(0),
+        }))
+    }
+
+    /// What waits, at once.
+    #[must_use]
+    pub fn take(&self) -> Waiting {
+        std::mem::take(&mut self.locked())
+    }
+
+    /// Completes when something waits, or did since the last time that this completed.
+    pub async fn some(&self) {
+        self.woken.notified().await;
+    }
+
+    /// Attempts that could not be read, so that nobody can say whether they were refused.
+    #[must_use]
+    pub fn unread(&self) -> u64 {
+        self.unread.load(Ordering::Relaxed)
+    }
+
+    /// One line for the status.
+    #[must_use]
+    pub fn summary(told: Option<&Self>) -> String {
+        match told.map(|told| told.deaf.load(Ordering::Relaxed)) {
+            None => "refusals are not told: the policy's denials are quiet".to_owned(),
+            Some(0) => "refusals are told: connect, bind".to_owned(),
+            Some(errno) => format!(
+                "refusals are not told: the kernel gives no seccomp listener ({})",
+                Errno::from_raw(errno).desc()
+            ),
+        }
+    }
+
+    fn locked(&self) -> std::sync::MutexGuard<'_, Waiting> {
+        // A panic elsewhere cannot leave half a change.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Listener for Told {
+    fn tried(&self, Attempt { way, transport, address, .. }: Attempt) {
+        let Some(refusal) = refusal(&self.policy, &self.setting, transport, way, address) else {
+            return;
+        };
+        self.locked().add(refusal);
+        self.woken.notify_one();
+    }
+
+    fn unread(&self) {
+        self.unread.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn deaf(&self, errno: i32) {
+        self.deaf.store(errno, Ordering::Relaxed);
+    }
+}
+
+// === impl Waiting ===
+
+impl Waiting {
+    fn add(&mut self, refusal: Refusal) {
+        if let Some((_, times)) = self.refusals.iter_mut().find(|(known, _)| *known == refusal) {
+            *times += 1;
+        } else if self.refusals.len() < MOST {
+            self.refusals.push((refusal, 1));
+        } else {
+            self.beyond += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use casemate_protocol::policy::DEVELOPER;
+    use casemate_protocol::policy::decide::{Transport, Way};
+    use casemate_protocol::ports::PortRange;
+
+    use super::*;
+
+    fn told() -> Arc<Told> {
+        let places = Places {
+            work: "/work".into(),
+            home: "/home/agent".into(),
+            scratch: "/tmp".into(),
+            skills: None,
+            programs: Vec::new(),
+            read: Vec::new(),
+            never: Vec::new(),
+            private: Vec::new(),
+            ports: PortRange { first: 21_009, count: 15 },
+            connect: vec![4000],
+            tier: casemate_protocol::tier::Tier::Domain,
+        };
+        Told::of(&Policy::parse(DEVELOPER).unwrap(), &places).unwrap()
+    }
+
+    fn attempt(port: u16) -> Attempt {
+        let address = ([127, 0, 0, 1], port).into();
+        Attempt { pid: 1, way: Way::Connect, transport: Transport::Tcp, address }
+    }
+
+    #[test]
+    fn a_flood_is_a_number_and_nothing_allowed_is_told() {
+        let told = told();
+        for port in [443, 4000, 21_009, 8080, 8080, 8080] {
+            told.tried(attempt(port));
+        }
+        let waiting = told.take();
+        assert_eq!(waiting.refusals.len(), 1);
+        assert_eq!((waiting.refusals[0].1, waiting.beyond), (3, 0));
+        assert!(told.take().refusals.is_empty());
+        for port in 5000..6000 {
+            told.tried(attempt(port));
+        }
+        let waiting = told.take();
+        assert_eq!((waiting.refusals.len(), waiting.beyond), (MOST, 1000 - MOST as u64));
+    }
+
+    #[test]
+    fn the_status_says_who_is_told_of_what() {
+        let told = told();
+        assert_eq!(Told::summary(Some(&told)), "refusals are told: connect, bind");
+        told.deaf(Errno::EBUSY as i32);
+        assert!(Told::summary(Some(&told)).contains("no seccomp listener"));
+        assert!(Told::summary(None).contains("quiet"));
+    }
+}
