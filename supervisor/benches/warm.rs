@@ -3,7 +3,16 @@
 //! Each round starts the scripted agent bare (pipes, `initialize`, its answer), then asks a running worker for a session with an
 //! empty repository, then for one that clones a small repository of this machine; each of these ends with the answer to the
 //! first `initialize` of a client that attached. The figure is the median over the rounds of the difference to the bare start of
-//! the same round. Sessions are ended, and their storage deleted, outside of the measured time.
+//! the same round. Sessions are ended outside of the measured time. Their storage stays to the end: ext4 looks long for an
+//! inode where many were just deleted. A bare `git clone` of the same repository, with the same options, tells what of a clone is
+//! git's own.
+//!
+//! Beside the time there is the processors' time: of the worker, its spawner and all that they started, up to the answer. On a
+//! machine that has something else to do the first tells little and the second still something. The kernel counts the latter
+//! in hundredths of a second, so only its mean over many rounds is worth a look.
+//!
+//! Under `chrt -r 1` (as root, where nobody else suffers) a loaded machine is nearly as good as an idle one: `nice` is not, since
+//! each session of processes has a weight of its own there (sched(7), autogroup).
 //!
 //! `ROUNDS=40 cargo bench -p casemate-supervisor --bench warm`, after `cargo build --release -p casemate-supervisor --examples`.
 // A benchmark panics where it cannot go on.
@@ -25,6 +34,8 @@ use casemate_protocol::sharing::{SessionConfig, SharedWorkerConfig, Sharing, Wor
 use casemate_protocol::tier::Tier;
 use casemate_protocol::token::{Audience, Claims, SigningSecret};
 use casemate_protocol::worker::{AgentCommand, Repository, StartEvent};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike as _;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 use tokio_tungstenite::tungstenite::{Message, client};
 
@@ -44,23 +55,36 @@ fn main() {
     }
     let warm = Warm::start(&supervisor, agent);
     let source = warm.source();
-    let (mut bare, mut empty, mut clone) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut bare, mut git, mut empty, mut clone) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     // The first of each kind pays for what the worker keeps.
     for _ in 0..=rounds {
-        bare.push(warm.bare());
+        bare.push(own(|| warm.bare()));
+        git.push(own(|| warm.bare_clone(&source)));
         empty.push(warm.session(None));
         clone.push(warm.session(Some(Repository::Local(source.clone()))));
     }
-    println!("agent's own start to `initialize` answered | {} |", milliseconds(&mut bare.clone()));
+    let mean = |cpu: Duration| cpu / u32::try_from(rounds.max(1)).unwrap();
+    let own_cpu =
+        |times: &[(Duration, Duration)]| mean(times[1..].iter().map(|times| times.1).sum());
+    for (name, times) in [
+        ("agent's own start to `initialize` answered", &bare),
+        ("git's own clone of the small repository", &git),
+    ] {
+        let mut elapsed: Vec<Duration> = times[1..].iter().map(|times| times.0).collect();
+        println!("{name} | {}, CPU {:.1?} |", milliseconds(&mut elapsed), own_cpu(times));
+    }
     for (name, times) in [("empty repository", &empty), ("clone of a small repository", &clone)] {
-        let first = times[0].total() - bare[0].min(times[0].total());
-        println!("first session of its kind in a worker, {name}, above that | {first:?} |");
+        let first = times[0].total().saturating_sub(bare[0].0);
+        println!("first session of its kind in a worker, {name}, above that | {first:.1?} |");
         let above = times[1..].iter().zip(&bare[1..]);
         let mut above: Vec<Duration> =
-            above.map(|(times, bare)| times.total().saturating_sub(*bare)).collect();
+            above.map(|(times, bare)| times.total().saturating_sub(bare.0)).collect();
+        let cpu = mean(times[1..].iter().map(|times| times.cpu).sum());
         println!(
-            "new session in a warm worker, {name}, above the agent's own start | {} | 10 ms",
-            milliseconds(&mut above)
+            "new session in a warm worker, {name}, above the agent's own start | {}, CPU {:.1?} | 10 ms",
+            milliseconds(&mut above),
+            cpu.saturating_sub(own_cpu(&bare))
         );
         let part = |of: fn(&Times) -> Duration| {
             milliseconds(&mut times[1..].iter().map(of).collect::<Vec<_>>())
@@ -73,17 +97,50 @@ fn main() {
     }
 }
 
-/// Median, and the range of the middle half.
+/// Median, the range of the middle half, and the least.
 fn milliseconds(times: &mut [Duration]) -> String {
     times.sort_unstable();
     let at = |part: usize| times[(times.len() * part / 4).min(times.len() - 1)].as_secs_f64() * 1e3;
-    format!("{:.1} ms ({:.1} to {:.1})", at(2), at(1), at(3))
+    format!("{:.1} ms ({:.1} to {:.1}, least {:.1})", at(2), at(1), at(3), at(0))
+}
+
+/// What it takes, and the processors' time of the children that it waits for.
+fn own(start: impl FnOnce() -> Duration) -> (Duration, Duration) {
+    let children = || {
+        let usage = getrusage(UsageWho::RUSAGE_CHILDREN).unwrap();
+        let [user, system] = [usage.user_time(), usage.system_time()];
+        Duration::from_micros(u64::try_from((user + system).num_microseconds()).unwrap())
+    };
+    let before = children();
+    let taken = start();
+    (taken, children() - before)
+}
+
+/// The processors' time of a process and its children, those that it has waited for and those that run: proc_pid_stat(5), fields
+/// 14 to 17.
+fn cpu(pid: u32) -> Duration {
+    let stat = |pid: u32| {
+        let line = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let fields = line.rsplit_once(')')?.1.split_whitespace();
+        fields.map(|field| field.parse().ok().or(Some(0_u64))).collect::<Option<Vec<u64>>>()
+    };
+    let processes = fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let ticks: u64 = processes
+        .filter_map(|other| Some((other, stat(other)?)))
+        .filter(|(other, fields)| *other == pid || fields[1] == u64::from(pid))
+        .map(|(_, fields)| fields[11..15].iter().sum::<u64>())
+        .sum();
+    // A hundredth of a second on every Linux (proc_pid_stat(5), sysconf(_SC_CLK_TCK)).
+    Duration::from_millis(ticks * 10)
 }
 
 /// A start, in its parts.
 struct Times {
     ready: Duration,
     answered: Duration,
+    cpu: Duration,
 }
 
 impl Times {
@@ -173,6 +230,23 @@ impl Warm {
         taken
     }
 
+    /// As the worker has git clone, without its wall.
+    fn bare_clone(&self, source: &Path) -> Duration {
+        let folder = self.root.path().join("clones").join(SessionId::random().as_str());
+        fs::create_dir_all(&folder).unwrap();
+        let since = Instant::now();
+        let cloned = Command::new("git")
+            .args(["clone", "--quiet", "--no-local", "--no-hardlinks", "--template="])
+            .args(["--upload-pack", "git -c safe.directory=* upload-pack", "--"])
+            .arg(source)
+            .arg(".")
+            .current_dir(&folder)
+            .status();
+        let taken = since.elapsed();
+        assert!(cloned.unwrap().success());
+        taken
+    }
+
     fn session(&self, repository: Option<Repository>) -> Times {
         let config = SessionConfig {
             user: self.config.user.clone(),
@@ -208,6 +282,7 @@ impl Warm {
             user: self.config.user.clone(),
             expires: u64::MAX,
         });
+        let used = cpu(self.worker.id());
         let since = Instant::now();
         let said = self.call(&own, "POST", "/v1/sessions", &body);
         let ready = since.elapsed();
@@ -223,11 +298,12 @@ impl Warm {
         let answer = socket.read().unwrap();
         let answered = since.elapsed();
         assert!(answer.to_text().unwrap().contains("protocolVersion"), "{answer}");
+        let cpu = cpu(self.worker.id()).saturating_sub(used);
         drop(socket);
-        let path = format!("/v1/sessions/{}?storage=delete", config.session);
+        let path = format!("/v1/sessions/{}?storage=keep", config.session);
         let ended = self.call(&own, "DELETE", &path, "");
         assert!(ended.contains("200 OK"), "{ended}");
-        Times { ready, answered }
+        Times { ready, answered, cpu }
     }
 
     /// HTTP/1.0: the answer ends with its connection.

@@ -45,8 +45,10 @@ enum Command {
 
 #[derive(Debug, Subcommand)]
 enum Probe {
-    /// Try every attack on the decoys that this describes.
+    /// Try a part of the attacks on the decoys that this describes.
     Attack {
+        /// Which.
+        part: probe::child::Part,
         /// As JSON.
         decoys: String,
     },
@@ -80,7 +82,9 @@ fn main() -> ExitCode {
     logging::start();
     match arguments.command {
         Command::Check => ExitCode::from(check::run()),
-        Command::Probe(Probe::Attack { decoys }) => ExitCode::from(probe::child::attack(&decoys)),
+        Command::Probe(Probe::Attack { part, decoys }) => {
+            ExitCode::from(probe::child::attack(part, &decoys))
+        }
         Command::Probe(Probe::Decoy) => ExitCode::from(probe::child::decoy()),
         Command::Probe(Probe::Machine { tier, directory }) => {
             ExitCode::from(worker::measure(&tier, &directory))

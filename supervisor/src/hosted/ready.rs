@@ -7,6 +7,7 @@ use std::cell::OnceCell;
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::slice;
 use std::sync::Arc;
 
 use casemate_protocol::matrix::Matrix;
@@ -17,11 +18,12 @@ use casemate_protocol::usage::HeldBy;
 use casemate_protocol::worker::{StartError, WorkerConfig};
 use casemate_sandbox::namespaces::Withdrawal;
 use casemate_sandbox::users;
-use casemate_sandbox::{Listener, Places, SpawnError, Spawner, Step, Wall, WallError};
+use casemate_sandbox::{Listener, Places, ProbeAnswer, SpawnError, Spawner, Step, Wall, WallError};
 use nix::errno::Errno;
 
 use super::state::State;
 use crate::bounds::Bounds;
+use crate::durable::Flush;
 use crate::environment::{self, DEFAULT_PATH};
 use crate::evidence::Inspector;
 use crate::layout::Layout;
@@ -31,7 +33,7 @@ use crate::probe::range::Range;
 use crate::process::agent::Recipe;
 use crate::process::confined::c_strings;
 use crate::process::reaper::Session;
-use crate::provision::{Provisioner, Resolved, Seed};
+use crate::provision::{Marker, Provisioner, Resolved, Seed};
 use crate::report::Report;
 use crate::told::Told;
 use crate::words::chain;
@@ -66,6 +68,8 @@ pub struct Making<'a> {
     pub probing: Probing<'a>,
     /// Where the worker keeps an empty repository.
     pub seed: Option<&'a Seed>,
+    /// Before this is done, nothing on the disk may say that the session's trees are made.
+    pub placed: Option<Flush>,
     /// Who hears how it goes.
     pub report: &'a dyn Report,
 }
@@ -151,9 +155,13 @@ pub async fn make(making: Making<'_>) -> Result<Ready, StartError> {
     let with_own = environment::variables(&config, ports, given.clone(), None);
     let agent_path = with_own.get("PATH").map_or(DEFAULT_PATH, String::as_str);
     let program = environment::find_program(&arguments[0], agent_path, &layout.inside.work)?;
-    within_reach(&session, &wall, &program)?;
+    let clones = resolved.is_some() || layout.source.is_some();
+    if clones && Marker::read(&layout.inside.state, &config)?.is_none() {
+        let probed = session.spawner.probe(slice::from_ref(&program), &wall);
+        within_reach(&probed.map_err(|error| no_probe(&error))?, &program)?;
+    }
 
-    let marker = async {
+    let made = async {
         Provisioner {
             config: &config,
             layout: &layout,
@@ -163,6 +171,7 @@ pub async fn make(making: Making<'_>) -> Result<Ready, StartError> {
             tasks,
             wall: OnceCell::new(),
             seed: making.seed,
+            placed: making.placed,
             path: &path,
             git: git.as_deref(),
             resolved: resolved.as_ref(),
@@ -186,8 +195,8 @@ pub async fn make(making: Making<'_>) -> Result<Ready, StartError> {
         }
     };
     // Beside the clone: it waits for the disk or the network most of its time.
-    let (marker, matrix) = tokio::join!(marker, matrix);
-    let (marker, matrix) = (marker?, matrix?);
+    let (made, matrix) = tokio::join!(made, matrix);
+    let (made, matrix) = (made?, matrix?);
     judge::keeps_its_promise(&matrix)?;
 
     // What a git left behind (its own maintenance) must hold nothing open of what is taken away below.
@@ -195,10 +204,13 @@ pub async fn make(making: Making<'_>) -> Result<Ready, StartError> {
     report.progress("trying the walls from inside".to_owned());
     let mut walled = layout.walled(&config, file.as_deref());
     walled.extend(making.others);
-    let answers = session
-        .spawner
-        .probe(&walled, &wall)
-        .map_err(|error| StartError::Shield { message: chain(&error) })?;
+    let tried: Vec<PathBuf> = walled.iter().chain([&program]).cloned().collect();
+    let base = made.base.clone();
+    // The disk works while the walls are tried.
+    let (kept, answers) = tokio::join!(made.keep(), async { session.spawner.probe(&tried, &wall) });
+    kept?;
+    let answers = answers.map_err(|error| no_probe(&error))?;
+    within_reach(&answers, &program)?;
     let tier = shield::judge(&answers, &walled, &layout.decoy(&config), config.tier)?;
     // After the probe, which tries Landlock alone on it.
     let state = State::keep(&layout, withdrawal)?;
@@ -217,7 +229,7 @@ pub async fn make(making: Making<'_>) -> Result<Ready, StartError> {
     };
     let mut env = variables;
     env.push(("GIT_OPTIONAL_LOCKS".into(), "0".into()));
-    let inspector = Inspector { git, env, work: layout.inside.work.clone(), base: marker.base };
+    let inspector = Inspector { git, env, work: layout.inside.work.clone(), base };
     let mut enforcement = wall.summary();
     enforcement.extend(making.shield);
     enforcement.push(Told::summary(told.as_deref()));
@@ -250,11 +262,15 @@ fn identity(alone: bool) -> String {
     format!("uid {} {shared}, user namespace {namespace}", nix::unistd::geteuid())
 }
 
+fn no_probe(error: &SpawnError) -> StartError {
+    StartError::Shield { message: chain(error) }
+}
+
 /// In tier `domain` a program may be there and yet be closed to the agent.
-fn within_reach(session: &Session, wall: &Wall, program: &Path) -> Result<(), StartError> {
-    let probed = session.spawner.probe(&[program.to_owned()], wall);
-    let answers = probed.map_err(|error| StartError::Shield { message: chain(&error) })?;
-    if answers.first().is_some_and(|answer| answer.read_errno == Errno::EACCES as i32) {
+fn within_reach(answers: &[ProbeAnswer], program: &Path) -> Result<(), StartError> {
+    let closed =
+        |answer: &ProbeAnswer| answer.path == program && answer.read_errno == Errno::EACCES as i32;
+    if answers.iter().any(closed) {
         return Err(StartError::AgentNotFound {
             message: format!(
                 "{} is there, but the policy keeps it from the agent: name its directory in `programs`",

@@ -1,4 +1,4 @@
-//! Runs the attacker in a session of its own behind the wall, and a decoy in another.
+//! Runs the attackers in a session of their own behind the wall, and a decoy in another.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -15,6 +15,7 @@ use casemate_sandbox::{Command, Spawner, Wall};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe;
 
+use super::child::Part;
 use super::judge;
 use super::range::Range;
 use crate::hosted::ready;
@@ -30,7 +31,7 @@ const MARK: &str = "casemate-supervisor";
 /// Where it is measured.
 #[derive(Debug)]
 pub struct Place<'a> {
-    /// Gives the attacker and the decoy a session each.
+    /// Gives the attackers and the decoy a session each.
     pub spawner: &'a Spawner,
     /// Waits for both.
     pub reaper: &'a Rc<Reaper>,
@@ -81,8 +82,26 @@ async fn shoot(
     let own = i32::try_from(std::process::id()).unwrap_or(0);
     let decoys = serde_json::to_string(&range.planted.decoys(victim, MARK, own))
         .map_err(|error| unproven(&error.to_string()))?;
+    let (git, rest) = tokio::join!(
+        answers(place, range, attackers, Part::Git, &decoys),
+        answers(place, range, attackers, Part::Rest, &decoys)
+    );
+    let mut all = git?;
+    all.extend(rest?);
+    Ok(all)
+}
+
+/// One attacker's.
+async fn answers(
+    place: &Place<'_>,
+    range: &Range,
+    attackers: &Session,
+    part: Part,
+    decoys: &str,
+) -> Result<Vec<Answer>, StartError> {
+    let trouble = |error: io::Error| unproven(&error.to_string());
     let (reader, writer) = io::pipe().map_err(trouble)?;
-    let pid = start(place, range, attackers, &["attack", &decoys], writer.into())?;
+    let pid = start(place, range, attackers, &["attack", part.word(), decoys], writer.into())?;
     let end = attackers.end_of(pid);
     let mut said = Vec::new();
     let mut reader = pipe::Receiver::from_owned_fd(reader.into()).map_err(trouble)?;
@@ -92,7 +111,7 @@ async fn shoot(
     };
     match tokio::time::timeout(LIMIT, all).await {
         Ok(Ok(exit)) => serde_json::from_slice(&said)
-            .map_err(|_| unproven(&format!("the attacker ended with {exit} and no answers"))),
+            .map_err(|_| unproven(&format!("an attacker ended with {exit} and no answers"))),
         Ok(Err(error)) => Err(trouble(error)),
         Err(_) => Err(unproven("no answer in time")),
     }

@@ -74,11 +74,12 @@ impl Marker {
     ///
     /// # Errors
     /// [`StartError::Volume`].
-    pub fn write(&self, state: &Path) -> Result<(), StartError> {
-        let bytes = serde_json::to_vec(self).map_err(std::io::Error::from);
-        bytes.and_then(|bytes| durable::replace(&state.join(NAME), &bytes)).map_err(|error| {
-            StartError::Volume { message: format!("cannot write state/{NAME}: {error}") }
-        })
+    pub async fn write(&self, state: &Path) -> Result<(), StartError> {
+        let trouble = |error: std::io::Error| StartError::Volume {
+            message: format!("cannot write state/{NAME}: {error}"),
+        };
+        let bytes = serde_json::to_vec(self).map_err(|error| trouble(error.into()))?;
+        durable::replace_aside(&state.join(NAME), &bytes).await.map_err(trouble)
     }
 }
 
@@ -87,8 +88,8 @@ mod tests {
     use super::*;
     use crate::testing::config;
 
-    #[test]
-    fn a_marker_of_another_session_incarnation_or_tier_is_refused() {
+    #[tokio::test]
+    async fn a_marker_of_another_session_incarnation_or_tier_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let mut config = config(dir.path());
         assert_eq!(Marker::read(dir.path(), &config).unwrap(), None);
@@ -98,7 +99,7 @@ mod tests {
             tier: config.tier,
             base: Some("abc".into()),
         };
-        marker.write(dir.path()).unwrap();
+        marker.write(dir.path()).await.unwrap();
         assert_eq!(Marker::read(dir.path(), &config).unwrap(), Some(marker));
         config.tier = Tier::Namespace;
         assert!(matches!(Marker::read(dir.path(), &config), Err(StartError::Tier { .. })));

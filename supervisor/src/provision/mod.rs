@@ -11,7 +11,7 @@ mod remote;
 mod seed;
 
 use std::cell::OnceCell;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use casemate_protocol::policy::Policy;
@@ -24,6 +24,7 @@ pub use marker::Marker;
 pub use remote::Remote;
 pub use seed::Seed;
 
+use crate::durable::Flush;
 use crate::layout::Layout;
 use crate::process::confined::{self, Job, Output};
 use crate::process::reaper::Session;
@@ -117,6 +118,8 @@ pub struct Provisioner<'a> {
     pub wall: OnceCell<Wall>,
     /// Where the worker keeps an empty repository.
     pub seed: Option<&'a Seed>,
+    /// What has to be on the disk before the marker.
+    pub placed: Option<Flush>,
     /// PATH inside.
     pub path: &'a str,
     /// git inside, if there is one.
@@ -129,6 +132,33 @@ pub struct Provisioner<'a> {
     pub report: &'a dyn Report,
 }
 
+/// What was made, now or earlier.
+#[derive(Debug)]
+#[must_use = "what is not kept is made anew"]
+pub struct Made {
+    /// The commit that the session's branch began at.
+    pub base: Option<String>,
+    unkept: Option<(Marker, PathBuf, Option<Flush>)>,
+}
+
+// === impl Made ===
+
+impl Made {
+    /// Returns when it is kept; no agent may run before.
+    ///
+    /// # Errors
+    /// [`StartError::Volume`].
+    pub async fn keep(self) -> Result<(), StartError> {
+        let Some((marker, state, placed)) = self.unkept else { return Ok(()) };
+        if let Some(placed) = placed {
+            placed.done().await.map_err(|error| StartError::Volume {
+                message: format!("cannot write the session's place: {error}"),
+            })?;
+        }
+        marker.write(&state).await
+    }
+}
+
 // === impl Provisioner ===
 
 impl Provisioner<'_> {
@@ -136,11 +166,12 @@ impl Provisioner<'_> {
     ///
     /// # Errors
     /// [`StartError`] naming the step and the fix; the next start does it again from the beginning.
-    pub async fn provision(&self) -> Result<Marker, StartError> {
+    pub async fn provision(mut self) -> Result<Made, StartError> {
         let inside = &self.layout.inside;
         if let Some(marker) = Marker::read(&inside.state, self.config)? {
-            return Ok(marker);
+            return Ok(Made { base: marker.base, unkept: None });
         }
+        let placed = self.placed.take();
         self.report.progress("making the session's HOME".to_owned());
         let (trees, template) = (inside.clone(), self.layout.template.clone());
         // A template may be large, and other sessions may be served beside this start.
@@ -156,8 +187,8 @@ impl Provisioner<'_> {
             tier: self.config.tier,
             base: Some(base),
         };
-        marker.write(&inside.state)?;
-        Ok(marker)
+        let base = marker.base.clone();
+        Ok(Made { base, unkept: Some((marker, inside.state.clone(), placed)) })
     }
 
     async fn make_worktree(&self) -> Result<String, StartError> {
@@ -171,16 +202,19 @@ impl Provisioner<'_> {
         let head = match (&self.layout.source, self.resolved) {
             (Some((outside, inside)), _) => {
                 report_cloning(self.report, outside.display());
-                self.clone_local(&git, inside).await?
+                let origin = self.clone_local(&git, inside).await?;
+                let set = self.step(git.set_origin(origin.as_deref()), STEP_LIMIT);
+                let (set, head) = tokio::join!(set, self.onto_branch(&git, &branch));
+                set?;
+                head?
             }
             (None, Some(from)) => {
                 self.clone_remote(&git, from).await?;
-                self.run(git.head(), STEP_LIMIT).await?
+                self.onto_branch(&git, &branch).await?
             }
             (None, None) => return self.make_empty(&git, &branch).await,
         };
         if head.exit.is_success() {
-            self.step(git.checkout_new(&branch), STEP_LIMIT).await?;
             return Ok(commit(&head));
         }
         self.step(git.name_unborn(&branch), STEP_LIMIT).await?;
@@ -188,20 +222,29 @@ impl Provisioner<'_> {
     }
 
     /// What does not depend on each other runs at the same time: each git is a process, and a session waits for all of them.
-    async fn clone_local(&self, git: &Git, source: &Path) -> Result<Output, StartError> {
+    /// The address that `origin` is to have.
+    async fn clone_local(&self, git: &Git, source: &Path) -> Result<Option<String>, StartError> {
         let (cloned, origin) = tokio::join!(
             self.step(git.clone_local(source), CLONE_LIMIT),
             self.run(git.read_origin(source), STEP_LIMIT)
         );
         cloned?;
         let origin = String::from_utf8_lossy(&origin?.stdout).into_owned();
-        let origin = remote::origin_to_keep(&origin);
-        let (set, head) = tokio::join!(
-            self.step(git.set_origin(origin.as_deref()), STEP_LIMIT),
+        Ok(remote::origin_to_keep(&origin))
+    }
+
+    /// Moves a clone onto the session's branch, which leaves its commit as it is; what git says of that. A clone without a commit
+    /// has no branch to move from, and fails at both.
+    async fn onto_branch(&self, git: &Git, branch: &str) -> Result<Output, StartError> {
+        let (moved, head) = tokio::join!(
+            self.step(git.checkout_new(branch), STEP_LIMIT),
             self.run(git.head(), STEP_LIMIT)
         );
-        set?;
-        head
+        let head = head?;
+        if head.exit.is_success() {
+            moved?;
+        }
+        Ok(head)
     }
 
     async fn make_empty(&self, git: &Git, branch: &str) -> Result<String, StartError> {

@@ -34,6 +34,8 @@ const AGENT_BEHIND: usize = 64 * 1024 * 1024;
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 /// How often refusals are told, where the agent says nothing.
 const TELL_EVERY: Duration = Duration::from_millis(50);
+/// A client that has just come wants its agent, which has not to share the machine with git then.
+const LOOK_AFTER_COMING: Duration = Duration::from_secs(1);
 /// How long the last lines have to reach the clients.
 const FLUSH: Duration = Duration::from_secs(5);
 
@@ -104,7 +106,10 @@ pub async fn run(
         slow = still_slow(&generation, slow);
         let times = (next_look, next_telling);
         match wait(&mut generation, &mut clients, &mut orders, slow, times).await {
-            Woken::Client(FromClient::Connected(conn, outbox)) => generation.connect(conn, outbox),
+            Woken::Client(FromClient::Connected(conn, outbox)) => {
+                generation.connect(conn, outbox);
+                next_look = next_look.max(Instant::now() + LOOK_AFTER_COMING);
+            }
             Woken::Client(FromClient::Line(conn, line)) => generation.client_line(conn, &line),
             Woken::Client(FromClient::Gone(conn)) => generation.disconnect(conn),
             Woken::Order(order) => carry_out(&mut generation, order).await,

@@ -108,7 +108,7 @@ impl Shared {
         let policy = config::examine(&config)?;
         config::check_presence(&config)?;
         intake::apart(&config)?;
-        let place = place::of(&config.volume, &config.session)?;
+        let (place, placed) = place::of(&config.volume, &config.session)?;
         let layout = Layout::shared(&config, &place);
         directories::make(&config, &layout)?;
         entry.places.replace(layout.own());
@@ -142,6 +142,7 @@ impl Shared {
             shield: self.shield.clone(),
             probing,
             seed: Some(&self.seed),
+            placed,
             report,
             config,
         })

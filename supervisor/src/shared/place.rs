@@ -12,7 +12,8 @@ use casemate_protocol::ids::{PlaceId, SessionId};
 use casemate_protocol::worker::StartError;
 use casemate_sandbox::beneath::{BeneathError, Dir};
 
-use crate::{directories, durable};
+use crate::directories;
+use crate::durable::{self, Flush};
 
 const NAME: &str = "place";
 
@@ -22,11 +23,11 @@ pub fn state(volume: &Path, session: &SessionId) -> PathBuf {
     volume.join("state").join(session.as_str())
 }
 
-/// The place of a session, chosen now where it has none.
+/// The place of a session, chosen now where it has none; the flush has to be done before anything depends on it.
 ///
 /// # Errors
 /// [`StartError::Volume`].
-pub fn of(volume: &Path, session: &SessionId) -> Result<PlaceId, StartError> {
+pub fn of(volume: &Path, session: &SessionId) -> Result<(PlaceId, Option<Flush>), StartError> {
     let state = state(volume, session);
     let trouble = |error: io::Error| StartError::Volume {
         message: format!(
@@ -35,11 +36,11 @@ pub fn of(volume: &Path, session: &SessionId) -> Result<PlaceId, StartError> {
     };
     directories::own(&state).map_err(trouble)?;
     if let Some(place) = find(volume, session).map_err(trouble)? {
-        return Ok(place);
+        return Ok((place, None));
     }
     let place = PlaceId::random();
-    durable::replace(&state.join(NAME), place.as_str().as_bytes()).map_err(trouble)?;
-    Ok(place)
+    let flush = durable::replace_now(&state.join(NAME), place.as_str().as_bytes());
+    Ok((place, Some(flush.map_err(trouble)?)))
 }
 
 /// The place of a session that has one.
@@ -48,6 +49,8 @@ pub fn of(volume: &Path, session: &SessionId) -> Result<PlaceId, StartError> {
 /// Reading it; one that is no place is [`io::ErrorKind::InvalidData`].
 pub fn find(volume: &Path, session: &SessionId) -> io::Result<Option<PlaceId>> {
     match fs::read_to_string(state(volume, session).join(NAME)) {
+        // The power was lost before it was on the disk, and so before anything depended on it.
+        Ok(text) if text.bytes().all(|byte| byte == 0) => Ok(None),
         Ok(text) => text
             .parse()
             .map(Some)
@@ -70,17 +73,19 @@ pub fn delete(volume: &Path, session: &SessionId, place: &PlaceId) -> Result<(),
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_place_is_kept_and_goes_with_the_storage_and_another_sessions_stays() {
+    #[tokio::test]
+    async fn a_place_is_kept_and_goes_with_the_storage_and_another_sessions_stays() {
         let dir = tempfile::tempdir().unwrap();
         let volume = dir.path();
         for name in ["state", "sessions"] {
             fs::create_dir(volume.join(name)).unwrap();
         }
         let (one, two) = (SessionId::random(), SessionId::random());
-        let place = of(volume, &one).unwrap();
-        assert_eq!(of(volume, &one).unwrap(), place);
-        let other = of(volume, &two).unwrap();
+        let (place, flush) = of(volume, &one).unwrap();
+        flush.unwrap().done().await.unwrap();
+        let (again, nothing) = of(volume, &one).unwrap();
+        assert!(again == place && nothing.is_none());
+        let (other, _) = of(volume, &two).unwrap();
         for place in [&place, &other] {
             fs::create_dir_all(volume.join("sessions").join(place.as_str()).join("work")).unwrap();
         }
@@ -95,5 +100,7 @@ mod tests {
         assert!(volume.join("sessions").join(other.as_str()).join("work").exists());
         fs::write(state(volume, &two).join(NAME), "../../elsewhere").unwrap();
         assert!(find(volume, &two).is_err());
+        fs::write(state(volume, &two).join(NAME), "").unwrap();
+        assert_eq!(find(volume, &two).unwrap(), None);
     }
 }

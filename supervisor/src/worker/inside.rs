@@ -55,6 +55,7 @@ pub(super) async fn run(
         shield: shield.summary().into_iter().chain([filter.to_string()]).collect(),
         probing: Probing::Measure { spawner, range },
         seed: None,
+        placed: None,
         report: &Stdout,
     };
     let started = tokio::select! {

@@ -153,8 +153,8 @@ pub(super) const ATTACKS: &[Attack] = &[
         "git-config(1) url.insteadOf",
         |shot| {
             let config = format!(
-                "[url \"ext::{} \"]\n\tinsteadOf = https://trap/\n[protocol]\n\tallow = always\n",
-                sh(shot)?
+                "[url \"ext::sh {} \"]\n\tinsteadOf = https://trap/\n[protocol]\n\tallow = always\n",
+                payload(shot)?.display()
             );
             trapped(shot, &config, &["ls-remote", "https://trap/x"], |_| Ok(()))
         },
@@ -277,9 +277,9 @@ fn payload(shot: &Shot<'_>) -> io::Result<PathBuf> {
     Ok(script)
 }
 
-/// As a command line: where the session may not run what it wrote, a shell still reads it.
+/// As a command line for the shell that git starts for it: where the session may not run what it wrote, a shell still reads it.
 fn sh(shot: &Shot<'_>) -> io::Result<String> {
-    Ok(format!("sh {}", payload(shot)?.display()))
+    Ok(format!(". {}", payload(shot)?.display()))
 }
 
 fn escape(shot: &Shot<'_>) -> PathBuf {
