@@ -75,6 +75,20 @@ pub fn make_shared(config: &SharedWorkerConfig) -> Result<(), StartError> {
     Ok(())
 }
 
+/// Opens again what all sessions of a shared slot have above them: each of their agents knows these paths by its own, and
+/// may close them to all. Where somebody else owns a directory none of them could.
+///
+/// # Errors
+/// What the system calls answer.
+pub fn open_again(volume: &Path) -> io::Result<()> {
+    let above: Vec<&Path> = volume.ancestors().skip(1).collect();
+    for path in above.into_iter().rev() {
+        mend(path, 0o100, ANY)?;
+    }
+    mend(volume, 0o700, ANY)?;
+    mend(&volume.join("sessions"), 0o700, OURS)
+}
+
 /// Makes one directory of ours, or mends it with all that is in it.
 ///
 /// # Errors
@@ -195,6 +209,24 @@ mod tests {
         // An agent's own may be as open as it likes.
         assert_eq!((mode(&layout.outside.work), mode(&layout.outside.home)), (0o755, 0o755));
         assert_eq!(fs::read(journal.join("x")).unwrap(), b"kept");
+    }
+
+    #[test]
+    fn what_sessions_have_in_common_above_them_is_opened_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let volume = dir.path().join("slots/one");
+        let sessions = volume.join("sessions");
+        fs::create_dir_all(sessions.join("place/work")).unwrap();
+        let all = [&sessions, &volume, &dir.path().join("slots"), &dir.path().to_owned()];
+        for path in all {
+            fs::set_permissions(path, Permissions::from_mode(0o000)).unwrap();
+        }
+        open_again(&volume).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+        assert_eq!(all.map(|path| mode(path)), [0o700, 0o700, 0o100, 0o100]);
+        for path in all.into_iter().rev() {
+            fs::set_permissions(path, Permissions::from_mode(0o700)).unwrap();
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::Duration;
 
 use casemate_protocol::audit::Event;
 use casemate_protocol::codes::exit;
@@ -23,6 +24,9 @@ use crate::provision::Seed;
 use crate::report::{Report as _, Stdout};
 use crate::shared::Shared;
 use crate::{directories, durable, http};
+
+/// How long the directories that sessions have in common may stay closed.
+const OPEN_AGAIN: Duration = Duration::from_secs(1);
 
 /// Runs the worker to its end; the process's exit code.
 ///
@@ -125,6 +129,7 @@ async fn serve(served: Served) -> Result<u8, StartError> {
         measured: tokio::sync::Mutex::default(),
         table: crate::shared::Table::default(),
     });
+    tokio::task::spawn_local(keep_open(shared.config.volume.clone()));
     let registry = Rc::clone(&shared.registry);
     let app = App::new(gate, registry, Rc::clone(&reaper), boot.clone(), audit);
     tokio::task::spawn_local(http::serve(listener, Rc::new(app.sharing(Rc::clone(&shared)))));
@@ -146,6 +151,16 @@ async fn serve(served: Served) -> Result<u8, StartError> {
     shared.end_all().await;
     drop(served.lock);
     Ok(code)
+}
+
+/// For ever. An agent that closes them over and over wins in between: it shuts the others' paths, and opens none.
+async fn keep_open(volume: PathBuf) {
+    loop {
+        tokio::time::sleep(OPEN_AGAIN).await;
+        if let Err(error) = directories::open_again(&volume) {
+            tracing::warn!(%error, "a directory above the sessions cannot be opened again");
+        }
+    }
 }
 
 /// Each session costs some thirty descriptors: the soft limit is raised to the hard one. The spawner was forked before, so no

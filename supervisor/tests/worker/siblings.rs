@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
 use std::process::Command;
 
 use casemate_inside::{Attempt, SUCCEEDED, backwards};
 use casemate_protocol::sharing::SessionConfig;
 use casemate_protocol::token::Audience;
-use casemate_protocol::worker::{AgentState, Repository};
+use casemate_protocol::worker::{AgentState, Repository, StartError, StartEvent};
 
 use crate::client::Client;
 use crate::harness::{Who, Worker, call, eventually, example, lives};
@@ -198,6 +199,37 @@ fn neither_the_ports_of_another_session_nor_the_door_nor_its_sockets_are_reached
         assert_ne!(outcome, SUCCEEDED, "{attack}");
     }
     assert!(socket.accept().is_err());
+    pair.worker.stop();
+}
+
+#[test]
+fn a_session_that_names_a_port_of_another_or_the_door_is_refused() {
+    let many = Many::new(Who::Own);
+    let (worker, address) = many.serve();
+    let mut b = many.hosted(address);
+    let port = u16::try_from(number(&b.shell("echo ${CASEMATE_PORTS%-*}"))).unwrap();
+    for port in [port - 1, port, address.port()] {
+        let event = many.begin(address, &SessionConfig { connect: vec![port], ..many.session() });
+        let refused = matches!(&event, StartEvent::Failed { error: StartError::Policy { message } }
+            if message.contains(&port.to_string()));
+        assert!(refused, "{port}: {event:?}");
+    }
+    worker.stop();
+}
+
+/// The directories that sessions have above them are their user's, so each of their agents can close them (SECURITY.md).
+#[test]
+fn directories_that_one_session_closes_above_all_are_opened_again() {
+    let mut pair = pair(Who::User);
+    let sessions = pair.b.place().parent().unwrap().to_owned();
+    let volume = pair.many.config.volume.clone();
+    let close = format!("chmod 0 {} {} && echo closed", sessions.display(), volume.display());
+    assert!(pair.a.shell(&close).contains("closed"));
+    eventually("they are open again", || {
+        let mode = |path| fs::metadata(path).map_or(0, |meta| meta.permissions().mode() & 0o700);
+        mode(&volume) == 0o700 && mode(&sessions) == 0o700
+    });
+    assert!(pair.b.shell("ls $HOME > /dev/null && echo in").contains("in"));
     pair.worker.stop();
 }
 
