@@ -12,6 +12,8 @@ mod support;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use casemate_protocol::policy::decide::Setting;
+use casemate_protocol::policy::learn::{Denials, Learned, propose};
 use casemate_protocol::policy::{AUDIT, BUILT_IN, DEVELOPER, Policy, Resource};
 use casemate_protocol::ports::PortRange;
 use casemate_protocol::tier::Tier;
@@ -25,6 +27,7 @@ const TESTS: &[support::Test] = &[
     ("no_limit_of_a_built_in_policy_is_idle", limits),
     ("the_flags_for_the_log_reach_the_kernel", flags),
     ("what_a_policy_with_a_log_refuses_is_recorded_and_nothing_else", records),
+    ("a_policy_that_is_learned_from_a_run_lets_it_pass_and_no_rule_of_it_is_idle", learned),
 ];
 
 fn main() {
@@ -218,6 +221,75 @@ fn records() {
     }
 }
 
+/// Runs a job that reads, writes and connects: the errno of each.
+fn job(s: &Session, places: &Places, text: &str, arguments: &[String]) -> String {
+    let wall = Wall::build(&Policy::parse(text).unwrap(), places).unwrap();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let (exit, said) = run(&s.session, &wall, "job", &arguments);
+    assert_eq!(exit, Exit::Code(0), "{said}");
+    said.trim().to_owned()
+}
+
+fn learned() {
+    let Some(mut log) = audit::Log::open() else {
+        println!("SKIP: the audit log is root's, in no container");
+        return;
+    };
+    let s = Session::new();
+    let directory = temp_dir();
+    let places = places(directory.path());
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let extra = directory.path().join("extra");
+    fs::create_dir(&extra).unwrap();
+    let [read, written] = ["read", "written"].map(|name| extra.join(name));
+    fs::write(&read, "").unwrap();
+    fs::write(&written, "").unwrap();
+    let arguments = [&read, &written].map(|path| path.display().to_string());
+    let [read, written] = arguments.clone();
+    let arguments = [read.clone(), written.clone(), port.to_string()];
+    log.drain();
+    assert_eq!(job(&s, &places, AUDIT, &arguments), "13 13 13");
+    let ours = |text: &&(u16, String)| {
+        text.0 == audit::LANDLOCK_ACCESS
+            && [read.clone(), written.clone(), format!("dest={port}")]
+                .iter()
+                .any(|part| text.1.contains(part.as_str()))
+    };
+    let mut denials = Denials::default();
+    let taken = std::cell::RefCell::new(Vec::new());
+    log.records(|records| {
+        *taken.borrow_mut() = records.iter().filter(ours).cloned().collect();
+        let enough = taken.borrow().len() >= 3;
+        (enough, enough)
+    });
+    for (kind, text) in taken.borrow().iter() {
+        denials.take(&format!("type={kind} msg={text}"));
+    }
+    let policy = Policy::parse(AUDIT).unwrap();
+    let setting = Setting {
+        tier: places.tier,
+        ports: Some(places.ports),
+        connect: Some(Vec::new()),
+        ..Setting::symbolic(&policy)
+    };
+    let proposal = propose(&policy, &setting, &denials, &str::to_owned, &|_| None);
+    assert_eq!(
+        (proposal.rules.len(), proposal.kept_out.len()),
+        (3, 0),
+        "{proposal:#?} {denials:#?}"
+    );
+    let with = |rules: &mut dyn Iterator<Item = &Learned>| {
+        rules.fold(AUDIT.to_owned(), |policy, rule| format!("{policy}\n{}", rule.text))
+    };
+    assert_eq!(job(&s, &places, &with(&mut proposal.rules.iter()), &arguments), "0 0 0");
+    for left_out in &proposal.rules {
+        let text = with(&mut proposal.rules.iter().filter(|rule| *rule != left_out));
+        let said = job(&s, &places, &text, &arguments);
+        assert_eq!(said.matches("13").count(), 1, "{said} without {left_out:?}");
+    }
+}
+
 // === the agent ===
 
 fn agent(verb: &str, arguments: &[String]) {
@@ -245,6 +317,18 @@ fn agent(verb: &str, arguments: &[String]) {
             // SAFETY: a null pointer and zeros; the wall refuses it before anything is looked at.
             let called = unsafe { libc::syscall(libc::SYS_bpf, 0, 0, 0) };
             assert_eq!(Errno::result(called), Err(Errno::EPERM));
+        }
+        "job" => {
+            let errno = |done: std::io::Result<()>| {
+                done.err().map_or(0, |error| error.raw_os_error().unwrap())
+            };
+            let port: u16 = arguments[2].parse().unwrap();
+            println!(
+                "{} {} {}",
+                errno(fs::File::open(&arguments[0]).map(drop)),
+                errno(fs::File::options().append(true).open(&arguments[1]).map(drop)),
+                errno(std::net::TcpStream::connect(("127.0.0.1", port)).map(drop)),
+            );
         }
         other => panic!("no verb {other}"),
     }
