@@ -211,6 +211,20 @@ fn each_layer_holds_what_it_holds_and_without_it_the_attack_succeeds() {
 }
 
 /// Core dumps are off in many shells: the hard limit has to be there for the test to mean something.
+#[test]
+fn without_the_walls_files_still_move_and_variables_need_not_be_text() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt as _;
+    let site = Site::new();
+    let script = "mkdir a b && : > a/x && ln a/x b/y && printenv ODD";
+    let options = ["--without", "landlock", "--without", "environment"];
+    let mut command = site.command(&[], &options, &["sh", "-c", script]);
+    command.env("ODD", OsStr::from_bytes(b"\xff")).current_dir(site.path("work"));
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.stdout, b"\xff\n");
+}
+
 fn unlimited(command: &mut Command) -> Command {
     let mut outer = Command::new("sh");
     outer.args(["-c", "ulimit -c unlimited; exec \"$@\"", "sh"]).arg(command.get_program());

@@ -16,10 +16,12 @@ pub mod layers;
 pub mod options;
 mod watch;
 
-use std::ffi::CString;
+use std::collections::BTreeMap;
+use std::ffi::{CString, OsString};
 use std::fs;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use casemate_protocol::codes::exit;
@@ -172,17 +174,19 @@ fn environment(
     places: &Places,
     chosen: Chosen,
 ) -> Result<Vec<CString>, Refused> {
-    let mut all: Vec<(String, String)> = if chosen.environment {
+    // Bytes: this process's own need not be text.
+    let mut last: BTreeMap<OsString, OsString> = if chosen.environment {
         let given = casemate_sandbox::environment(policy, places);
-        std::iter::once(("PATH".to_owned(), DEFAULT_PATH.to_owned())).chain(given).collect()
+        let path = ("PATH".to_owned(), DEFAULT_PATH.to_owned());
+        let given = std::iter::once(path).chain(given);
+        given.map(|(name, value)| (name.into(), value.into())).collect()
     } else {
-        std::env::vars().collect()
+        std::env::vars_os().collect()
     };
-    all.extend(options.variables()?);
-    let mut last = std::collections::BTreeMap::new();
-    last.extend(all);
+    let added = options.variables()?;
+    last.extend(added.into_iter().map(|(name, value)| (name.into(), value.into())));
     last.into_iter()
-        .map(|(name, value)| CString::new(format!("{name}={value}")))
+        .map(|(name, value)| CString::new([name.as_bytes(), b"=", value.as_bytes()].concat()))
         .collect::<Result<_, _>>()
         .map_err(|_| usage("a variable holds a NUL byte"))
 }

@@ -100,15 +100,19 @@ pub(super) fn open_of(
     Ok(Opened { fd: Some(fd), notes: notes(policy, abi, granted, &skipped) })
 }
 
-/// No path, no port: only who is signalled and which abstract sockets are reached.
+/// No path, no port: only who is signalled and which abstract sockets are reached. A domain that does not handle moves
+/// between folders refuses them, so this one allows them everywhere.
 fn scopes_alone(policy: &Policy, scopes: BitFlags<Scope>) -> Result<Opened, WallError> {
     if scopes.is_empty() {
         return Ok(Opened { fd: None, notes: Vec::new() });
     }
+    let root = std::path::Path::new("/");
+    let fd = open_path(root).map_err(|source| WallError::Path { path: root.to_owned(), source })?;
     let created = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
-        .scope(scopes)
-        .and_then(Ruleset::create)
+        .handle_access(AccessFs::Refer)
+        .and_then(|ruleset| ruleset.scope(scopes)?.create())
+        .and_then(|created| created.add_rule(PathBeneath::new(fd, AccessFs::Refer)))
         .map_err(|source| refused("the scopes", source))?;
     let notes = vec![format!("landlock {} scopes alone", policy.scopes.len())];
     Ok(Opened { fd: Option::<OwnedFd>::from(created), notes })
