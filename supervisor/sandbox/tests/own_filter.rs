@@ -74,7 +74,6 @@ const REFUSED: &[Attack] = &[
     ("an extended attribute", libc::SYS_setxattr, [0; 6]),
     ("another directory", libc::SYS_fchdir, [NOBODY, 0, 0, 0, 0, 0]),
     ("a watch", libc::SYS_inotify_init1, [0; 6]),
-    ("a descriptor of a process", libc::SYS_pidfd_open, [1, 0, 0, 0, 0, 0]),
     ("another user", libc::SYS_setresuid, [NOBODY, NOBODY, NOBODY, 0, 0, 0]),
     ("a session", libc::SYS_getsid, [0; 6]),
     ("shared memory", libc::SYS_shmget, [1, PAGE, 0, 0, 0, 0]),
