@@ -144,6 +144,7 @@ pub async fn make(making: Making<'_>) -> Result<Ready, StartError> {
         let wrong = |error: WallError| StartError::Kernel { message: chain(&error) };
         wall = wall.told_to(Arc::clone(told) as Arc<dyn Listener>).map_err(wrong)?;
     }
+    session.spawner.prepare(&wall).map_err(|error| no_probe(&error))?;
     let given = casemate_sandbox::environment(&policy, &places);
     let path = path_of(&given);
     let git = environment::find_program("git", &path, &layout.inside.work).ok();

@@ -115,7 +115,9 @@ impl Spawner {
         channel::send(&self.control, kind, &[], &handed).map_err(lost)?;
         drop(theirs);
         read_reply(&socket)?;
-        Ok(SessionSpawner { client: Mutex::new(Client { socket, walls: VecDeque::new() }) })
+        Ok(SessionSpawner {
+            client: Mutex::new(Client { socket, walls: VecDeque::new(), coming: None }),
+        })
     }
 
     /// Ends the spawner and returns when it is gone, and with it what it kept. Its [`SessionSpawner`]s must have been
@@ -150,6 +152,8 @@ const MAX_WALLS: usize = 8;
 struct Client {
     socket: UnixStream,
     walls: VecDeque<(WallId, UnixStream)>,
+    /// A wall whose thread is putting it on.
+    coming: Option<(WallId, UnixStream)>,
 }
 
 impl SessionSpawner {
@@ -192,6 +196,18 @@ impl SessionSpawner {
             write_errno: pair[1],
         });
         Ok(answers.collect())
+    }
+
+    /// Begins to put up a wall that will soon be used, and does not wait for it: the kernel compiles its programs meanwhile. What
+    /// goes wrong there, the first request behind it tells.
+    ///
+    /// # Errors
+    /// The spawner is gone, or has no thread left for it.
+    pub fn prepare(&self, wall: &Wall) -> Result<(), SpawnError> {
+        self.locked(|client| {
+            client.coming = Some(client.hand_over(wall)?);
+            Ok(())
+        })
     }
 
     /// SIGKILL to every process of the session, daemons included, and to nothing else. They end soon after; the
@@ -239,6 +255,7 @@ impl SessionSpawner {
     pub fn close(&self) {
         let _ = self.locked(|client| {
             client.walls.clear();
+            client.coming = None;
             client
                 .socket
                 .shutdown(Shutdown::Write)
@@ -273,35 +290,43 @@ impl Client {
         if let Some((_, socket)) = self.walls.iter().find(|(id, _)| *id == wall.id()) {
             return call(socket, kind, body, fds);
         }
-        let socket = self.hand_over(wall)?;
+        let (_, coming) = self
+            .coming
+            .take_if(|(id, _)| *id == wall.id())
+            .map_or_else(|| self.hand_over(wall), Ok)?;
+        let socket = stands(wall, coming)?;
         let answer = call(&socket, kind, body, fds);
+        if self.walls.len() == MAX_WALLS {
+            self.walls.pop_front();
+        }
         self.walls.push_back((wall.id(), socket));
         answer
     }
 
-    /// Gives the session a wall; the socket of its thread.
-    fn hand_over(&mut self, wall: &Wall) -> Result<UnixStream, SpawnError> {
+    /// Gives the session a wall; the socket of its thread, which has not said yet that it stands.
+    fn hand_over(&self, wall: &Wall) -> Result<(WallId, UnixStream), SpawnError> {
         let programs: Vec<_> = wall.programs().iter().map(crate::Program::instructions).collect();
         let told = wall.told().map_or(&[][..], |(program, _)| program.instructions());
         let parts = wire::encode_wall(&programs, wall.rlimits(), wall.logging(), told);
         let (socket, theirs) = pair()?;
         let handed: Vec<_> = wall.ruleset_fd().into_iter().chain([theirs.as_fd()]).collect();
         call(&self.socket, Kind::Wall, &parts, &handed)?;
-        drop(theirs);
-        let (reply, listener) = first_reply(&socket)?;
-        if let Some((_, hears)) = wall.told() {
-            match listener {
-                // Where it gets no thread the socket is dropped, and with it the only thread behind this wall.
-                Some(descriptor) => listener::serve(descriptor, Arc::clone(hears))
-                    .map_err(|source| SpawnError { step: Step::Clone, source })?,
-                None => hears.deaf(reply.errno),
-            }
-        }
-        if self.walls.len() == MAX_WALLS {
-            self.walls.pop_front();
-        }
-        Ok(socket)
+        Ok((wall.id(), socket))
     }
+}
+
+/// Waits until the thread of a wall has it on.
+fn stands(wall: &Wall, socket: UnixStream) -> Result<UnixStream, SpawnError> {
+    let (reply, listener) = first_reply(&socket)?;
+    if let Some((_, hears)) = wall.told() {
+        match listener {
+            // Where it gets no thread the socket is dropped, and with it the only thread behind this wall.
+            Some(descriptor) => listener::serve(descriptor, Arc::clone(hears))
+                .map_err(|source| SpawnError { step: Step::Clone, source })?,
+            None => hears.deaf(reply.errno),
+        }
+    }
+    Ok(socket)
 }
 
 fn call(
