@@ -196,3 +196,52 @@ fn a_planted_fsmonitor_filter_or_hook_never_runs_outside_of_the_domain() {
         worker.stop();
     }
 }
+
+#[test]
+fn programs_and_variables_that_an_agent_plants_are_not_what_our_git_runs_with() {
+    for (tier, who) in ALL {
+        let slot = Slot::new(tier, who);
+        let (worker, address) = slot.serve();
+        let mut client = Client::attach(address, &slot.token(Audience::Attach)).unwrap();
+        client.initialize();
+        let session = client.new_session();
+        // Under every name that a git of ours might start, at every place that an agent may write; and what shells and
+        // git read at their start. The monitor runs by git's own rules, inside: it tells what it was started with.
+        client.shell(
+            &session,
+            "for place in . $HOME/bin $HOME/.local/bin $TMPDIR; do mkdir -p $place; \
+             for name in git sh less pager ssh env; do \
+             printf '#!/bin/sh\\n: > %s/planted-ran\\n' $HOME > $place/$name; chmod +x $place/$name; \
+             done; done; \
+             echo 'export LD_PRELOAD=/work/evil.so PATH=.:$HOME/bin:$PATH' | tee .profile $HOME/.profile $HOME/.bashrc; \
+             printf '#!/bin/sh\\nenv > %s/seen\\nexit 1\\n' $HOME > $HOME/monitor; chmod +x $HOME/monitor; \
+             git config core.fsmonitor $HOME/monitor; git config core.pager pager; git config diff.external sh",
+        );
+        drop(client);
+        let (status, _) =
+            call(address, "GET", "/v1/patch", Some(&slot.token(Audience::Control)), "");
+        assert_eq!(status, 200, "{tier} {who:?}");
+        assert!(quiesce(&slot, address).is_some(), "{tier} {who:?}: git status gave its answer");
+        let home = slot.session().join("home");
+        assert!(!home.join("planted-ran").exists(), "{tier} {who:?}");
+        let seen =
+            fs::read_to_string(home.join("seen")).expect("the monitor ran, as the test needs");
+        let value = |name: &str| {
+            seen.lines()
+                .find_map(|line| line.strip_prefix(name)?.strip_prefix('='))
+                .map(str::to_owned)
+        };
+        assert_eq!(value("LD_PRELOAD"), None, "{seen}");
+        let path = value("PATH").expect("git has a PATH");
+        // Git puts its own directory first; nothing there is the agent's to write.
+        let writable: Vec<PathBuf> = match tier {
+            Tier::Domain => vec![slot.session()],
+            _ => ["/work", "/home/agent", "/tmp"].map(PathBuf::from).into(),
+        };
+        for part in path.split(':').map(Path::new) {
+            assert!(part.is_absolute(), "{path}");
+            assert!(!writable.iter().any(|place| part.starts_with(place)), "{path}");
+        }
+        worker.stop();
+    }
+}
