@@ -162,6 +162,9 @@ pub struct WorkerView {
     /// What its walls stop and let through, as tried from inside; from the first look on.
     #[serde(default)]
     pub matrix: Option<crate::matrix::Matrix>,
+    /// What the session takes of the machine and may take, at the last look.
+    #[serde(default)]
+    pub usage: Option<crate::usage::Usage>,
     /// The worktree on this machine's own paths, for people.
     pub worktree: PathBuf,
 }

@@ -1,5 +1,7 @@
 //! What a session takes of the machine, and what it may take: part of [`crate::worker::WorkerStatus`].
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 /// Now, beside its bounds. A limit that is `None` is none.
@@ -48,4 +50,46 @@ pub struct Disk {
     pub unread: u64,
     /// How old the walk is, in milliseconds. Little was written on the volume since.
     pub age_ms: u64,
+}
+
+/// `3 processes (14 of 2048 tasks), 1.2 MiB of 64 GiB, 340 of 4000000 files`; what was not measured yet is left out.
+impl fmt::Display for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of =
+            |limit: Option<String>| limit.map(|limit| format!(" of {limit}")).unwrap_or_default();
+        let tasks = of(self.tasks_limit.map(|limit| limit.to_string()));
+        write!(f, "{} processes ({}{tasks} tasks)", self.processes, self.tasks)?;
+        let Some(disk) = &self.disk else { return Ok(()) };
+        write!(f, ", {}{}", mebibytes(disk.bytes), of(self.disk_limit.map(mebibytes)))?;
+        write!(f, ", {}{} files", disk.files, of(self.files_limit.map(|limit| limit.to_string())))?;
+        if disk.unread > 0 {
+            write!(f, ", {} directories unread", disk.unread)?;
+        }
+        Ok(())
+    }
+}
+
+/// Bytes in MiB with one digit; nobody looks at less of a worktree.
+fn mebibytes(bytes: u64) -> String {
+    const TENTH: u64 = 1 << 20;
+    let tenths = bytes.saturating_mul(10) / TENTH;
+    format!("{}.{} MiB", tenths / 10, tenths % 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_known_is_left_out() {
+        let mut usage = Usage { processes: 3, tasks: 14, ..Usage::default() };
+        assert_eq!(usage.to_string(), "3 processes (14 tasks)");
+        usage.tasks_limit = Some(2048);
+        usage.disk = Some(Disk { bytes: 1_310_720, files: 340, ..Disk::default() });
+        usage.disk_limit = Some(64 << 20);
+        assert_eq!(
+            usage.to_string(),
+            "3 processes (14 of 2048 tasks), 1.2 MiB of 64.0 MiB, 340 files"
+        );
+    }
 }

@@ -83,6 +83,7 @@ impl Driver {
         {
             live.seen = Some(seen.clone());
             live.matrix = status.matrix;
+            live.usage = Some(status.usage);
         }
         if seen.prompted && !record.prompted {
             let written = self

@@ -27,6 +27,7 @@ use casemate_protocol::ids::{Generation, SessionId};
 use casemate_protocol::matrix::Matrix;
 use casemate_protocol::tier::Tier;
 use casemate_protocol::token::{Audience, Claims, SigningSecret};
+use casemate_protocol::usage::Usage;
 use tokio::sync::watch;
 
 use crate::audit::Audit;
@@ -81,6 +82,7 @@ struct Live {
     ended: watch::Receiver<Option<String>>,
     seen: Option<Observation>,
     matrix: Option<Matrix>,
+    usage: Option<Usage>,
 }
 
 /// A start or an end under way.

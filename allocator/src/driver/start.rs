@@ -164,8 +164,10 @@ impl Driver {
     ) {
         let (sender, ended) = watch::channel(None);
         let generation = record.generation;
-        lock(&self.live)
-            .insert(record.id.clone(), Live { generation, ended, seen: None, matrix: None });
+        lock(&self.live).insert(
+            record.id.clone(),
+            Live { generation, ended, seen: None, matrix: None, usage: None },
+        );
         let (driver, id) = (Arc::clone(self), record.id.clone());
         let slot_lock = self.home.slot_lock(&record.slot);
         let process = record.worker.as_ref().map(|worker| worker.process.clone());

@@ -15,16 +15,17 @@ use crate::store::Stored;
 impl Driver {
     /// The record as callers see it: names of handed variables, not their values.
     pub(super) fn view(&self, record: &Record, programs: &[PathBuf]) -> SessionView {
-        let (seen, matrix) =
-            self.living(record).map(|live| (live.seen, live.matrix)).unwrap_or_default();
+        let live = self.living(record);
+        let seen = live.as_ref().and_then(|live| live.seen.as_ref());
         let worker = record.worker.as_ref().and_then(|worker| {
             let serving = worker.serving.as_ref()?;
             Some(WorkerView {
                 boot: serving.boot.clone(),
                 tier: serving.tier,
                 pid: u32::try_from(worker.process.pid).ok()?,
-                activity: seen.as_ref().map(|seen| seen.activity),
-                matrix: matrix.clone(),
+                activity: seen.map(|seen| seen.activity),
+                matrix: live.as_ref().and_then(|live| live.matrix.clone()),
+                usage: live.as_ref().and_then(|live| live.usage.clone()),
                 worktree: self.home.worktree(&record.slot, &record.id),
             })
         });
@@ -42,7 +43,7 @@ impl Driver {
             slot: record.slot.clone(),
             worker,
             last_end: record.last_end.clone(),
-            next: tick::next(record, seen.as_ref()),
+            next: tick::next(record, seen),
             created: record.created,
             programs: programs.to_vec(),
         }

@@ -56,6 +56,9 @@ pub(super) fn one(view: &SessionView, now: u64) -> String {
                 }
             }
         }
+        if let Some(usage) = &worker.usage {
+            row("takes", usage.to_string());
+        }
         row("worktree", worker.worktree.display().to_string());
         row("", TRAP.into());
         row("take home", format!("casemate sessions patch {} --output FILE", view.id));
