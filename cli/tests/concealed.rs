@@ -51,7 +51,8 @@ fn what_holds_keys_or_conversations_is_not_dumpable() {
             concealed = is_concealed(child.id());
         }
         let pid = nix::unistd::Pid::from_raw(i32::try_from(child.id()).unwrap());
-        let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT);
+        // Not SIGINT: it may come before its handler is there, and who runs tests in the background has it ignored.
+        let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM);
         drop(child.stdin.take());
         child.wait().unwrap();
         assert!(concealed, "{arguments:?}");
