@@ -29,6 +29,8 @@ pub(crate) type Test = (&'static str, fn());
 
 /// The user that root's second pass runs as.
 pub(crate) const USER: u32 = 1000;
+/// Set for that pass.
+const AGAIN: &str = "CASEMATE_TEST_SECOND_RUN";
 
 /// The file's `main`: a verb of `inside` if this is the agent, else the tests.
 pub(crate) fn main(tests: &[Test], inside: fn(&str, &[String])) {
@@ -76,7 +78,7 @@ fn second_pass(arguments: &[String]) -> bool {
     fs::copy("/proc/self/exe", &copy).unwrap();
     fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
     let mut command = std::process::Command::new(&copy);
-    command.args(&arguments[1..]).current_dir("/");
+    command.args(&arguments[1..]).current_dir("/").env(AGAIN, "1");
     // SAFETY: two system calls between fork and exec of a single-threaded process.
     unsafe {
         command.pre_exec(|| {
@@ -87,6 +89,11 @@ fn second_pass(arguments: &[String]) -> bool {
         });
     }
     command.status().unwrap().success()
+}
+
+/// Whether this is the second run, as uid 1000, of tests that ran as root: what only root has was tried then.
+pub(crate) fn is_second_run() -> bool {
+    std::env::var_os(AGAIN).is_some()
 }
 
 fn settle() {
