@@ -51,8 +51,9 @@ fn end_of(client: &mut Client) -> (String, String) {
     }
 }
 
-/// Doubles until it is stopped; where that is by a fork that fails, what dies is replaced by what stays.
-const BOMB: &str = "(f() { f | f & }; f); while sleep 100 & do :; done";
+/// Doubles until it is stopped. Where that is by a fork that fails, all of it may die; the eighty before it stay.
+const BOMB: &str =
+    "i=0; while [ $i -lt 80 ]; do sleep 1000 & i=$((i+1)); done; f() { f | f & }; f; wait";
 
 #[test]
 fn a_fork_bomb_in_one_session_is_bounded_and_the_next_and_both_supervisors_go_on() {
@@ -80,12 +81,9 @@ fn a_fork_bomb_in_one_session_is_bounded_and_the_next_and_both_supervisors_go_on
                 assert_eq!(before.tasks_held_by, HeldBy::Kernel);
                 // It may burn, and no more than burn.
                 assert_eq!(call(bombed_at, "GET", "/healthz", None, "").0, 200);
-                eventually("it is at the kernel's bound", || {
-                    a.status(bombed_at).usage.peak_tasks > 60
-                });
+                eventually("it is counted", || a.status(bombed_at).usage.peak_tasks > 80);
                 let now = a.status(bombed_at).usage;
-                // A count is no snapshot: who ends and who begins while it is made are both in it.
-                assert!(now.peak_tasks <= 150, "{now:?}");
+                assert!(now.peak_tasks <= 120, "{now:?}");
                 bombed.stop();
             }
         }

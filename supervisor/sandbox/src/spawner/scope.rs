@@ -4,6 +4,7 @@
 //! it, so for a thread in it `kill(-1)` means "everybody in my session" (landlock(7), scope flags; Linux 6.12), and
 //! whom signal 0 reaches is of the session.
 
+use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::marker::PhantomData;
@@ -162,19 +163,49 @@ impl SignalScope {
     }
 
     /// How many processes and how many tasks (threads, of which a process has at least one) the session has: what the
-    /// kernel's own limit counts. Stops a little above `enough` tasks.
-    pub(super) fn count(&self, enough: u32) -> Count {
-        let mut count = Count::default();
-        for pid in self.members() {
-            let threads = stat(pid).map_or(1, |stat| stat.threads.max(1));
-            count.processes += 1;
-            count.tasks = count.tasks.saturating_add(threads);
-            if count.tasks > enough {
-                break;
-            }
+    /// kernel's own limit counts.
+    ///
+    /// A listing is no snapshot: who ended and who began while it was made are both in it. So more than `limit` is said only
+    /// of those who are in two listings, one after the other: between them they were all there at once.
+    pub(super) fn count(&self, limit: u32) -> Count {
+        let first = self.listing();
+        if Count::of(&first).tasks <= limit {
+            return Count::of(&first);
         }
-        count
+        let second = self.listing();
+        Count::of(&in_both(&first, &second))
     }
+
+    /// By pid, as /proc has them (proc(5)).
+    fn listing(&self) -> Vec<Member> {
+        self.members()
+            .filter_map(|pid| {
+                stat(pid).map(|Stat { threads, began, .. }| Member {
+                    pid,
+                    began,
+                    threads: threads.max(1),
+                })
+            })
+            .collect()
+    }
+}
+
+/// A process of the session; `began` tells it from the next one with its pid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Member {
+    pid: Pid,
+    began: u64,
+    threads: u32,
+}
+
+/// Who is in both, with the threads that it had in both.
+fn in_both(first: &[Member], second: &[Member]) -> Vec<Member> {
+    let first: HashMap<_, _> = first.iter().map(|m| ((m.pid, m.began), m.threads)).collect();
+    let stayed = |m: &Member| {
+        let threads = m.threads.min(*first.get(&(m.pid, m.began))?);
+        Some(Member { threads, ..*m })
+    };
+    second.iter().filter_map(stayed).collect()
 }
 
 /// Everywhere: where a file may go is the wall's to say.
@@ -201,6 +232,16 @@ pub(super) struct Count {
     pub(super) tasks: u32,
 }
 
+impl Count {
+    fn of(members: &[Member]) -> Self {
+        let add = |count: Self, member: &Member| Self {
+            processes: count.processes + 1,
+            tasks: count.tasks.saturating_add(member.threads),
+        };
+        members.iter().fold(Self::default(), add)
+    }
+}
+
 /// What matters here of proc_pid_stat(5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stat {
@@ -208,6 +249,8 @@ struct Stat {
     dead: bool,
     /// Field 20.
     threads: u32,
+    /// Field 22: when it started, in clock ticks since boot.
+    began: u64,
 }
 
 fn stat(pid: Pid) -> Option<Stat> {
@@ -219,7 +262,8 @@ impl Stat {
         let mut fields = stat.rsplit(')').next()?.split_ascii_whitespace();
         let dead = matches!(fields.next()?, "Z" | "X");
         let threads = fields.nth(16).and_then(|field| field.parse().ok()).unwrap_or(0);
-        Some(Self { dead, threads })
+        let began = fields.nth(1).and_then(|field| field.parse().ok()).unwrap_or(0);
+        Some(Self { dead, threads, began })
     }
 
     /// Neither gone nor dead and waiting to be reaped. A first thread that left before the others is shown as dead as well.
@@ -233,6 +277,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn only_who_is_in_two_listings_was_there_at_one_moment() {
+        let member = |pid, began, threads| Member { pid: Pid::from_raw(pid), began, threads };
+        // 7 ended and another took its number; 8 began a thread; 9 ended; 10 is new.
+        let first = [member(7, 1, 1), member(8, 1, 2), member(9, 1, 1)];
+        let second = [member(7, 2, 1), member(8, 1, 3), member(10, 2, 1)];
+        assert_eq!(in_both(&first, &second), [member(8, 1, 2)]);
+        assert_eq!(Count::of(&first), Count { processes: 3, tasks: 4 });
+        assert_eq!(Count::of(&in_both(&first, &first)), Count::of(&first));
+    }
+
+    #[test]
     fn a_process_without_its_first_thread_is_alive() {
         let stat = |state: &str, threads: u32| {
             format!(
@@ -242,7 +297,7 @@ mod tests {
         let is_alive = |stat: &str| Stat::parse(stat).is_some_and(Stat::is_alive);
         assert!(is_alive(&stat("S", 1)) && is_alive(&stat("D", 1)) && is_alive(&stat("Z", 2)));
         assert!(!is_alive(&stat("Z", 1)) && !is_alive(&stat("X", 0)) && !is_alive(""));
-        assert_eq!(Stat::parse(&stat("S", 5)), Some(Stat { dead: false, threads: 5 }));
+        assert_eq!(Stat::parse(&stat("S", 5)), Some(Stat { dead: false, threads: 5, began: 100 }));
         let own = fs::read_to_string("/proc/self/stat").unwrap();
         assert!(is_alive(&own));
     }
