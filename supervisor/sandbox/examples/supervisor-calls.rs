@@ -1,5 +1,6 @@
 //! Compares the lists of calls that processes of ours may make with what they made: `supervisor-calls DIRECTORY` reads
-//! traces of `strace -ff -e raw=all -o DIRECTORY/trace` and prints each rule with how often it was used.
+//! traces of `strace -ff -q --decode-pids=pidns -X raw -e 'raw=!clone' -o DIRECTORY/trace` and prints each rule with how often it
+//! was used. clone(2) alone is not raw: its result has to be the thread's number here, whose trace belongs to the process.
 //!
 //! A process is one of ours from where it puts on its filter; the flags of that call tell which. Exit code 1 where a call
 //! is in no line, or a line that says `allow` was never used. Run by `conformance/supervisor-calls`.
@@ -11,8 +12,8 @@ use std::{env, fs, io, process};
 
 use casemate_sandbox::shield::calls::{Role, Rule, Verb};
 
-/// `seccomp(SECCOMP_SET_MODE_FILTER, flags, ...)`: TSYNC and LOG, or LOG alone.
-const PUT_ON: [(Role, [u64; 2]); 2] = [(Role::Supervisor, [1, 3]), (Role::Launcher, [1, 2])];
+/// `seccomp(SECCOMP_SET_MODE_FILTER, flags, ...)`: TSYNC and LOG, or TSYNC alone; an agent's wall never says TSYNC.
+const PUT_ON: [(Role, [u64; 2]); 2] = [(Role::Supervisor, [1, 3]), (Role::Launcher, [1, 1])];
 
 /// What was made under one list.
 #[derive(Default)]
@@ -41,8 +42,7 @@ fn main() -> io::Result<()> {
 fn read(directory: &Path, rules: &[Rule], flags: [u64; 2]) -> io::Result<Made> {
     let mut made = Made::default();
     for entry in fs::read_dir(directory)? {
-        // Arguments are numbers; a path that is none is in no argument.
-        let text = String::from_utf8_lossy(&fs::read(entry?.path())?).into_owned();
+        let text = trace(&entry?.path())?;
         let mut lines = text.lines();
         if !lines
             .any(|line| call(line).is_some_and(|(name, a)| name == "seccomp" && a[..2] == flags))
@@ -50,16 +50,54 @@ fn read(directory: &Path, rules: &[Rule], flags: [u64; 2]) -> io::Result<Made> {
             continue;
         }
         made.processes += 1;
-        for line in lines {
-            let Some((name, arguments)) = call(line) else { continue };
-            let found = rules.iter().position(|rule| rule.covers(name, &arguments));
-            match found {
-                Some(at) if rules[at].verb.allows() => *made.used.entry(at).or_default() += 1,
-                _ => made.unlisted.entry(name.to_owned()).or_insert((0, line.to_owned())).0 += 1,
+        let mut threads = made.take(lines, rules);
+        while let Some(thread) = threads.pop() {
+            let text = trace(&directory.join(format!("trace.{thread}")))?;
+            if begins_as_thread(&text) {
+                threads.extend(made.take(text.lines(), rules));
             }
         }
     }
     Ok(made)
+}
+
+/// Arguments are numbers; a path that is none is in no argument.
+fn trace(path: &Path) -> io::Result<String> {
+    Ok(String::from_utf8_lossy(&fs::read(path)?).into_owned())
+}
+
+impl Made {
+    /// Counts what a thread made; the threads that it made.
+    fn take<'a>(&mut self, lines: impl Iterator<Item = &'a str>, rules: &[Rule]) -> Vec<u32> {
+        let mut threads = Vec::new();
+        // Behind its end (`+++ exited with 0 +++`) another process of the same number may be written.
+        for line in lines.take_while(|line| !line.starts_with("+++")) {
+            let Some((name, arguments)) = call(line) else { continue };
+            match rules.iter().position(|rule| rule.covers(name, &arguments)) {
+                Some(at) if rules[at].verb != Verb::Kill => {
+                    *self.used.entry(at).or_default() += 1;
+                    threads.extend(thread(name, line));
+                }
+                _ => self.unlisted.entry(name.to_owned()).or_insert((0, line.to_owned())).0 += 1,
+            }
+        }
+        threads
+    }
+}
+
+/// How glibc and musl begin a thread. strace may take a number of one pid namespace for that of another; what it names then
+/// is a process.
+fn begins_as_thread(trace: &str) -> bool {
+    let first = trace.lines().find_map(call).map(|(name, _)| name);
+    let is_program = trace.lines().filter_map(call).any(|(name, _)| name == "execve");
+    matches!(first, Some("rseq" | "set_robust_list" | "rt_sigprocmask")) && !is_program
+}
+
+/// `clone(...) = 8 /* 10185 in strace's PID NS */`, or without the comment where the numbers are the same.
+fn thread(name: &str, line: &str) -> Option<u32> {
+    let (_, result) = line.rsplit_once(" = ").filter(|_| name == "clone")?;
+    let number = result.split_once("/* ").map_or(result, |(_, here)| here);
+    number.split_ascii_whitespace().next()?.parse().ok()
 }
 
 /// `name(0x1, 0, 0x7f..) = ...`, or cut off before its result. A line of a signal or an exit is none.
@@ -70,22 +108,29 @@ fn call(line: &str) -> Option<(&str, [u64; 6])> {
         return None;
     }
     let mut arguments = [0; 6];
+    if let Some((_, flags)) = rest.split_once("flags=").filter(|_| name == "clone") {
+        let flags = flags.split(',').next()?.split('|').filter_map(number);
+        arguments[0] = flags.fold(0, |all, flag| all | flag);
+        return Some((name, arguments));
+    }
     let words = rest.split([')', '<', '=']).next()?.split(',');
     for (place, word) in arguments.iter_mut().zip(words) {
-        let word = word.trim();
-        let number = match word.strip_prefix("0x") {
-            Some(digits) => u64::from_str_radix(digits, 16),
-            None => word.parse(),
-        };
-        *place = number.unwrap_or(0);
+        *place = number(word.trim()).unwrap_or(0);
     }
     Some((name, arguments))
+}
+
+fn number(word: &str) -> Option<u64> {
+    match word.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => word.parse().ok(),
+    }
 }
 
 fn report(role: Role, rules: &[Rule], made: &Made) -> bool {
     println!("{}: {} processes", role.name(), made.processes);
     let mut whole = made.processes > 0;
-    for (at, rule) in rules.iter().enumerate().filter(|(_, rule)| rule.verb.allows()) {
+    for (at, rule) in rules.iter().enumerate().filter(|(_, rule)| rule.verb != Verb::Kill) {
         let used = made.used.get(&at).copied().unwrap_or(0);
         let verdict = match (rule.verb, used) {
             (Verb::Allow, 0) => {

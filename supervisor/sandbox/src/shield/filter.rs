@@ -62,12 +62,12 @@ pub fn confine(role: Role) -> Result<Confined, ShieldError> {
     Ok(Confined { role, allowed: count(Verb::allows), deadly: count(|verb| verb == Verb::Kill) })
 }
 
-/// Both log what they refuse to the kernel's audit as well. The supervisor's goes to every thread, of which there is one;
-/// by the flags `conformance/supervisor-calls` tells one from the other.
+/// For every thread, of which there is one. The supervisor's refusals go to the kernel's audit as well; by that
+/// `conformance/supervisor-calls` tells one from the other, and by TSYNC both from a wall.
 fn install(program: &Program, role: Role) -> Result<(), ShieldError> {
     let flags = match role {
         Role::Supervisor => libc::SECCOMP_FILTER_FLAG_TSYNC | libc::SECCOMP_FILTER_FLAG_LOG,
-        Role::Launcher => libc::SECCOMP_FILTER_FLAG_LOG,
+        Role::Launcher => libc::SECCOMP_FILTER_FLAG_TSYNC,
     };
     let instructions = program.instructions();
     let failed = |errno| ShieldError::Filter { role: role.name(), source: errno };
