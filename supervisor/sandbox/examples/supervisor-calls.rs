@@ -1,6 +1,7 @@
-//! Compares the lists of calls that processes of ours may make with what they made: `supervisor-calls DIRECTORY` reads
-//! traces of `strace -ff -q --decode-pids=pidns -X raw -e 'raw=!clone' -o DIRECTORY/trace` and prints each rule with how often it
-//! was used. clone(2) alone is not raw: its result has to be the thread's number here, whose trace belongs to the process.
+//! Compares the lists of calls that processes of ours may make with what they made: `supervisor-calls DIRECTORY` reads the
+//! traces of workers, a folder each, and prints each rule with how often it was used. `supervisor/tests/worker/traced.rs` has
+//! them made by strace(1). clone(2) alone is not raw there: its result has to be the thread's number, whose trace belongs to the
+//! process.
 //!
 //! A process is one of ours from where it puts on its filter; the flags of that call tell which. Exit code 1 where a call
 //! is in no line, or a line that says `allow` was never used. Run by `conformance/supervisor-calls`.
@@ -41,22 +42,8 @@ fn main() -> io::Result<()> {
 
 fn read(directory: &Path, rules: &[Rule], flags: [u64; 2]) -> io::Result<Made> {
     let mut made = Made::default();
-    for entry in fs::read_dir(directory)? {
-        let text = trace(&entry?.path())?;
-        let mut lines = text.lines();
-        if !lines
-            .any(|line| call(line).is_some_and(|(name, a)| name == "seccomp" && a[..2] == flags))
-        {
-            continue;
-        }
-        made.processes += 1;
-        let mut threads = made.take(lines, rules);
-        while let Some(thread) = threads.pop() {
-            let text = trace(&directory.join(format!("trace.{thread}")))?;
-            if begins_as_thread(&text) {
-                threads.extend(made.take(text.lines(), rules));
-            }
-        }
+    for worker in fs::read_dir(directory)? {
+        made.add_worker(&worker?.path(), rules, flags)?;
     }
     Ok(made)
 }
@@ -67,8 +54,36 @@ fn trace(path: &Path) -> io::Result<String> {
 }
 
 impl Made {
+    /// Counts what the worker's process of this role made, if it had one.
+    fn add_worker(&mut self, folder: &Path, rules: &[Rule], flags: [u64; 2]) -> io::Result<()> {
+        for entry in fs::read_dir(folder)? {
+            let text = trace(&entry?.path())?;
+            let mut lines = text.lines();
+            let mut counts_anew = false;
+            let worn = lines.by_ref().filter_map(call).any(|(name, a)| {
+                counts_anew |= name == "pivot_root";
+                name == "seccomp" && a[..2] == flags
+            });
+            if !worn {
+                continue;
+            }
+            self.processes += 1;
+            let mut threads = self.take(lines, rules, counts_anew);
+            while let Some(thread) = threads.pop() {
+                let text = trace(&folder.join(format!("trace.{thread}")))?;
+                threads.extend(self.take(text.lines(), rules, counts_anew));
+            }
+        }
+        Ok(())
+    }
+
     /// Counts what a thread made; the threads that it made.
-    fn take<'a>(&mut self, lines: impl Iterator<Item = &'a str>, rules: &[Rule]) -> Vec<u32> {
+    fn take<'a>(
+        &mut self,
+        lines: impl Iterator<Item = &'a str>,
+        rules: &[Rule],
+        counts_anew: bool,
+    ) -> Vec<u32> {
         let mut threads = Vec::new();
         // Behind its end (`+++ exited with 0 +++`) another process of the same number may be written.
         for line in lines.take_while(|line| !line.starts_with("+++")) {
@@ -76,7 +91,7 @@ impl Made {
             match rules.iter().position(|rule| rule.covers(name, &arguments)) {
                 Some(at) if rules[at].verb != Verb::Kill => {
                     *self.used.entry(at).or_default() += 1;
-                    threads.extend(thread(name, line));
+                    threads.extend(thread(name, line, counts_anew));
                 }
                 _ => self.unlisted.entry(name.to_owned()).or_insert((0, line.to_owned())).0 += 1,
             }
@@ -85,18 +100,15 @@ impl Made {
     }
 }
 
-/// How glibc and musl begin a thread. strace may take a number of one pid namespace for that of another; what it names then
-/// is a process.
-fn begins_as_thread(trace: &str) -> bool {
-    let first = trace.lines().find_map(call).map(|(name, _)| name);
-    let is_program = trace.lines().filter_map(call).any(|(name, _)| name == "execve");
-    matches!(first, Some("rseq" | "set_robust_list" | "rt_sigprocmask")) && !is_program
-}
-
-/// `clone(...) = 8 /* 10185 in strace's PID NS */`, or without the comment where the numbers are the same.
-fn thread(name: &str, line: &str) -> Option<u32> {
+/// `clone(...) = 8 /* 10185 in strace's PID NS */`, or without the comment where the numbers are the same. Where they are not and
+/// strace may not look (an ordinary user at a process that is not dumpable), the thread is left out.
+fn thread(name: &str, line: &str, counts_anew: bool) -> Option<u32> {
     let (_, result) = line.rsplit_once(" = ").filter(|_| name == "clone")?;
-    let number = result.split_once("/* ").map_or(result, |(_, here)| here);
+    let number = match result.split_once("/* ") {
+        Some((_, here)) => here,
+        None if counts_anew => return None,
+        None => result,
+    };
     number.split_ascii_whitespace().next()?.parse().ok()
 }
 

@@ -172,13 +172,16 @@ impl Slot {
 
 impl Worker {
     pub(crate) fn start(who: Who, config: &str, directory: &Path) -> Self {
-        let program = env!("CARGO_BIN_EXE_casemate-supervisor");
+        let mut words = crate::traced::before();
+        words.push(env!("CARGO_BIN_EXE_casemate-supervisor").to_owned());
         let mut command = if who == Who::User && geteuid().is_root() {
             let mut command = Command::new("setpriv");
-            command.args(["--reuid", "1000", "--regid", "1000", "--clear-groups", program]);
+            command.args(["--reuid", "1000", "--regid", "1000", "--clear-groups"]).args(&words);
             command
         } else {
-            Command::new(program)
+            let mut command = Command::new(&words[0]);
+            command.args(&words[1..]);
+            command
         };
         let log = directory.join("worker.log");
         let mut child = command

@@ -22,6 +22,7 @@ mod sharing;
 mod siblings;
 mod slow;
 mod told;
+mod traced;
 mod turns;
 mod view;
 mod walls;
