@@ -44,8 +44,8 @@ pub(crate) fn left_of_group(leader: &Process) -> Vec<Process> {
     entries
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok())
         .filter(|&pid| {
-            let group = Pid::from_raw(pid).and_then(|pid| rustix::process::getpgid(Some(pid)).ok());
-            group.is_some_and(|group| group.as_raw_nonzero().get() == leader.pid)
+            let group = nix::unistd::getpgid(Some(nix::unistd::Pid::from_raw(pid)));
+            group.is_ok_and(|group| group.as_raw() == leader.pid)
         })
         .filter(|&pid| looks_like_worker(pid))
         .filter_map(identify)

@@ -18,8 +18,7 @@ use nix::unistd::{getpid, getsid};
 pub fn release(fd: BorrowedFd<'_>) -> io::Result<bool> {
     let own = getpid();
     let leads = getsid(None) == Ok(own);
-    let has = rustix::termios::tcgetsid(fd)
-        .is_ok_and(|session| session.as_raw_nonzero().get() == own.as_raw());
+    let has = nix::sys::termios::tcgetsid(fd).is_ok_and(|session| session == own);
     if !leads || !has {
         return Ok(false);
     }

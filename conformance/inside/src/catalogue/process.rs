@@ -313,7 +313,7 @@ pub(super) const ATTACKS: &[Attack] = &[
     )
     .leaks(),
     process("process-read-session", "reads its session and group", "getsid(2)", |shot| {
-        Ok(process::getsid(Some(shot.process()?)).map(drop)?)
+        Ok(nix::unistd::getsid(Some(raw(shot.process()?))).map(drop)?)
     })
     .leaks(),
 ];
