@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 
 use super::attack::{Attack, Defence::*, Run, Target};
-use super::procfs::list_entry;
+use super::procfs::{list, open};
 use super::shot::{Shot, holds};
 
 const fn machine(id: &'static str, does: &'static str, source: &'static str, run: Run) -> Attack {
@@ -46,22 +46,12 @@ pub(super) const ATTACKS: &[Attack] = &[
         fs::read_dir("/dev/pts").map(drop)
     })
     .own(),
-    machine("sys-devices", "lists the machine's block devices", "sysfs(5)", |_| {
-        list_entry(Path::new("/sys/block"))
-    }),
-    machine("sys-network", "lists the machine's networks", "sysfs(5)", |_| {
-        list_entry(Path::new("/sys/class/net"))
-    }),
-    machine("sys-modules", "lists the kernel's modules", "sysfs(5)", |_| {
-        list_entry(Path::new("/sys/module"))
-    }),
-    machine("log-device", "reads the kernel's log device", "dmesg(1)", |_| {
-        File::open("/dev/kmsg").map(drop)
-    })
-    .kernel(&["EACCES", "EPERM", "ENOENT"]),
-    machine("autofs-device", "opens a device that mounts", "autofs", |_| {
-        File::open("/dev/autofs").map(drop)
-    }),
+    machine("sys-devices", "lists the machine's block devices", "sysfs(5)", |_| list("/sys/block")),
+    machine("sys-network", "lists the machine's networks", "sysfs(5)", |_| list("/sys/class/net")),
+    machine("sys-modules", "lists the kernel's modules", "sysfs(5)", |_| list("/sys/module")),
+    machine("log-device", "reads the kernel's log device", "dmesg(1)", |_| open("/dev/kmsg"))
+        .kernel(&["EACCES", "EPERM", "ENOENT"]),
+    machine("autofs-device", "opens a device that mounts", "autofs", |_| open("/dev/autofs")),
     machine(
         "own-oom-score",
         "makes itself the last that the memory killer takes",
@@ -115,12 +105,12 @@ pub(super) const ATTACKS: &[Attack] = &[
         "mounts",
         "reads where on the machine its folders come from",
         "proc_pid_mountinfo(5)",
-        |_| File::open("/proc/self/mountinfo").map(drop),
+        |_| open("/proc/self/mountinfo"),
     )
     .leaks_always(),
     machine("processes", "lists the machine's processes", "proc(5)", |_| {
         // In a pid namespace of the session's own there are its own processes only.
-        list_entry(Path::new("/proc"))
+        list("/proc")
     })
     .leaks()
     .own(),
@@ -135,10 +125,8 @@ pub(super) const ATTACKS: &[Attack] = &[
         File::options().write(true).open("/proc/sys/kernel/core_pattern").map(drop)
     })
     .kernel(&["EACCES", "EROFS"]),
-    machine("disk-device", "opens a disk", "CVE-2020-13401", |_| {
-        File::open("/dev/loop0").map(drop)
-    })
-    .kernel(&["EACCES", "ENOENT"]),
+    machine("disk-device", "opens a disk", "CVE-2020-13401", |_| open("/dev/loop0"))
+        .kernel(&["EACCES", "ENOENT"]),
 ];
 
 fn plant(shot: &Shot<'_>, folder: &str) -> io::Result<()> {

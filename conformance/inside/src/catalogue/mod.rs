@@ -4,6 +4,7 @@
 //! walls are measured, or without any wall, where each must succeed or it would prove nothing.
 
 mod attack;
+mod calls;
 mod decoys;
 mod files;
 mod git;

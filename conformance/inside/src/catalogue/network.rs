@@ -13,6 +13,7 @@ use rustix::net::{
 
 use super::attack::{Attack, Defence::*, Run, Target};
 use super::files::{fd_path, path_handle};
+use super::procfs::read;
 use super::shot::Shot;
 
 const fn port(id: &'static str, does: &'static str, source: &'static str, run: Run) -> Attack {
@@ -344,8 +345,4 @@ fn hand_over(socket: &OwnedFd) -> io::Result<()> {
     control.push(SendAncillaryMessage::ScmRights(&descriptors));
     Ok(rustix::net::sendmsg(socket, &[io::IoSlice::new(b"x")], &mut control, SendFlags::NOSIGNAL)
         .map(drop)?)
-}
-
-fn read(path: &str) -> io::Result<()> {
-    super::procfs::read_entry(Path::new(path))
 }

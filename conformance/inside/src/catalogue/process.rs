@@ -1,6 +1,4 @@
 //! On another session's process: signals, tracing, memory, descriptors, limits, processors.
-//!
-//! Values are harmless where the call works: the permission does not depend on them.
 
 use std::fs;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -10,10 +8,14 @@ use casemate_raw::{Arg, Call, Page, call};
 use nix::sys::ptrace;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv, process_vm_writev};
 use rustix::io::Errno;
-use rustix::process::{self, Pid, PidfdFlags, PidfdGetfdFlags, Resource, Rlimit, Signal};
-use rustix::thread::CpuSet;
+use rustix::process::{self, Pid, Resource, Rlimit, Signal};
 
 use super::attack::{Attack, Defence::*, Run, Target};
+use super::calls::{
+    HARMLESS, compare, io_priority, limit, move_pages, number, pidfd, pin, queue_signal,
+    queue_signal_to_thread, raw, robust_list, scheduler, seize, signal_by_pidfd, take_descriptor,
+    tgkill, tkill,
+};
 use super::shot::Shot;
 
 const fn process(id: &'static str, does: &'static str, source: &'static str, run: Run) -> Attack {
@@ -36,34 +38,21 @@ pub(super) const ATTACKS: &[Attack] = &[
     process("process-kill-group", "signals its process group", "kill(2)", |shot| {
         Ok(process::kill_process_group(shot.process()?, HARMLESS)?)
     }),
-    process("process-tkill", "signals a thread", "tkill(2)", |shot| {
-        signal(Call::TKILL, &mut [number(shot.process()?), Arg::Number(URG)])
-    }),
+    process("process-tkill", "signals a thread", "tkill(2)", |shot| tkill(shot.process()?)),
     process("process-tgkill", "signals a thread of a group", "tgkill(2)", |shot| {
-        let pid = shot.process()?;
-        signal(Call::TGKILL, &mut [number(pid), number(pid), Arg::Number(URG)])
+        tgkill(shot.process()?)
     }),
     process("process-queue-signal", "queues a signal with data", "rt_sigqueueinfo(2)", |shot| {
-        let pid = shot.process()?;
-        signal(
-            Call::RT_SIGQUEUEINFO,
-            &mut [number(pid), Arg::Number(URG), Arg::Page(&mut queued())],
-        )
+        queue_signal(shot.process()?)
     }),
     process(
         "process-queue-signal-thread",
         "queues a signal to a thread",
         "rt_tgsigqueueinfo(2)",
-        |shot| {
-            let pid = shot.process()?;
-            signal(
-                Call::RT_TGSIGQUEUEINFO,
-                &mut [number(pid), number(pid), Arg::Number(URG), Arg::Page(&mut queued())],
-            )
-        },
+        |shot| queue_signal_to_thread(shot.process()?),
     ),
     process("process-signal-pidfd", "signals through a pidfd", "pidfd_send_signal(2)", |shot| {
-        Ok(process::pidfd_send_signal(pidfd(shot.process()?)?, HARMLESS)?)
+        signal_by_pidfd(shot.process()?)
     }),
     process("process-stop", "stops it, and lets it go on", "signal(7) SIGSTOP", |shot| {
         let pid = shot.process()?;
@@ -87,9 +76,7 @@ pub(super) const ATTACKS: &[Attack] = &[
     .by(&[DomainBorder, CallRules])
     .namespace(&["ESRCH", "EPERM"]),
     process("process-ptrace-seize", "seizes it without stopping it", "ptrace(2)", |shot| {
-        let pid = raw(shot.process()?);
-        // The tracer's end, which follows at once, lets it go.
-        Ok(ptrace::seize(pid, ptrace::Options::empty())?)
+        seize(shot.process()?)
     })
     .by(&[DomainBorder, CallRules])
     .namespace(&["ESRCH", "EPERM"]),
@@ -112,52 +99,26 @@ pub(super) const ATTACKS: &[Attack] = &[
     .by(&[DomainBorder, CallRules])
     .namespace(&["ESRCH", "EPERM"]),
     process("process-take-descriptor", "takes a descriptor of its", "pidfd_getfd(2)", |shot| {
-        let pidfd = pidfd(shot.process()?)?;
-        Ok(process::pidfd_getfd(pidfd, 0, PidfdGetfdFlags::empty()).map(drop)?)
+        take_descriptor(shot.process()?)
     })
     .by(&[DomainBorder, CallRules]),
     process(
         "process-compare",
         "learns kernel addresses' order by comparing resources",
         "kcmp(2)",
-        |shot| {
-            let own = process::getpid();
-            let args = &mut [
-                number(own),
-                number(shot.process()?),
-                Arg::Number(1),
-                Arg::Number(0),
-                Arg::Number(0),
-            ];
-            call(Call::KCMP, args).map(drop)
-        },
+        |shot| compare(shot.process()?),
     )
     .by(&[DomainBorder, CallRules])
     .namespace(&["ESRCH", "EPERM"]),
     process("process-robust-list", "learns where its locks lie", "get_robust_list(2)", |shot| {
-        let args = &mut [
-            number(shot.process()?),
-            Arg::Page(&mut Page::zeroed()),
-            Arg::Page(&mut Page::zeroed()),
-        ];
-        call(Call::GET_ROBUST_LIST, args).map(drop)
+        robust_list(shot.process()?)
     })
     .by(&[DomainBorder]),
     process(
         "process-move-pages",
         "learns and moves where its pages lie",
         "move_pages(2)",
-        |shot| {
-            let mut args = [
-                number(shot.process()?),
-                Arg::Number(0),
-                Arg::Number(0),
-                Arg::Number(0),
-                Arg::Number(0),
-                Arg::Number(0),
-            ];
-            call(Call::MOVE_PAGES, &mut args).map(drop)
-        },
+        |shot| move_pages(shot.process()?),
     )
     .by(&[DomainBorder]),
     process(
@@ -257,8 +218,7 @@ pub(super) const ATTACKS: &[Attack] = &[
         |shot| Ok(process::setpriority_pgrp(Some(shot.process()?), 19)?),
     ),
     ruled("process-io-priority", "lowers its priority at the disk", "ioprio_set(2)", |shot| {
-        let args = &mut [Arg::Number(1), number(shot.process()?), Arg::Number(3 << 13)];
-        call(Call::IOPRIO_SET, args).map(drop)
+        io_priority(shot.process()?, 3 << 13)
     }),
     ruled(
         "process-group-io-priority",
@@ -270,13 +230,10 @@ pub(super) const ATTACKS: &[Attack] = &[
         },
     ),
     ruled("process-pin", "pins it to processors", "sched_setaffinity(2)", |shot| {
-        let mut cpus = CpuSet::new();
-        (0..CpuSet::MAX_CPU).for_each(|cpu| cpus.set(cpu));
-        Ok(rustix::thread::sched_setaffinity(Some(shot.process()?), &cpus)?)
+        pin(shot.process()?)
     }),
     ruled("process-scheduler", "makes it a batch job", "sched_setscheduler(2)", |shot| {
-        let args = &mut [number(shot.process()?), Arg::Number(3), Arg::Page(&mut Page::zeroed())];
-        call(Call::SCHED_SETSCHEDULER, args).map(drop)
+        scheduler(shot.process()?, 3)
     }),
     ruled(
         "process-scheduler-parameters",
@@ -318,37 +275,7 @@ pub(super) const ATTACKS: &[Attack] = &[
     .leaks(),
 ];
 
-/// Ignored unless somebody asked for it.
-const HARMLESS: Signal = Signal::URG;
-const URG: i64 = 23;
 const UNLIMITED: Rlimit = Rlimit { current: None, maximum: None };
-
-pub(super) fn number(pid: Pid) -> Arg<'static> {
-    Arg::Number(pid.as_raw_nonzero().get().into())
-}
-
-pub(super) fn raw(pid: Pid) -> nix::unistd::Pid {
-    nix::unistd::Pid::from_raw(pid.as_raw_nonzero().get())
-}
-
-pub(super) fn pidfd(pid: Pid) -> io::Result<std::os::fd::OwnedFd> {
-    Ok(process::pidfd_open(pid, PidfdFlags::empty())?)
-}
-
-pub(super) fn limit(pid: Pid, resource: Resource, limit: Rlimit) -> io::Result<()> {
-    Ok(process::prlimit(Some(pid), resource, limit).map(drop)?)
-}
-
-pub(super) fn signal(number: Call, args: &mut [Arg<'_>]) -> io::Result<()> {
-    call(number, args).map(drop)
-}
-
-/// siginfo_t of sigqueue(3): number, no errno, SI_QUEUE.
-pub(super) fn queued() -> Box<Page> {
-    let mut info = Page::of(&23_i32.to_ne_bytes());
-    info.0[8..12].copy_from_slice(&(-1_i32).to_ne_bytes());
-    info
-}
 
 fn first_mapping(pid: Pid) -> usize {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();

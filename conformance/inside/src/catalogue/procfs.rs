@@ -5,7 +5,6 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use super::attack::{Attack, Defence::*, Run, Target};
-use super::shot::Shot;
 
 const fn entry(id: &'static str, does: &'static str, run: Run) -> Attack {
     Attack::new(Target::Processes, id, does, "proc(5)", run)
@@ -20,84 +19,100 @@ const fn written(id: &'static str, does: &'static str, run: Run) -> Attack {
 }
 
 pub(super) const ATTACKS: &[Attack] = &[
-    entry("proc-environ", "reads its variables", |shot| read(shot, "environ")),
-    entry("proc-memory", "opens its memory for reading", |shot| {
-        File::open(shot.process_entry("mem")?).map(drop)
+    entry("proc-environ", "reads its variables", |shot| read(shot.process_entry("environ")?)),
+    entry("proc-memory", "opens its memory for reading", |shot| open(shot.process_entry("mem")?)),
+    entry("proc-memory-write", "opens its memory for writing", |shot| {
+        write(shot.process_entry("mem")?)
+    })
+    .by(&[FileRules, DomainBorder]),
+    entry("proc-maps", "reads where its memory lies", |shot| read(shot.process_entry("maps")?)),
+    entry("proc-smaps", "reads how its memory is used", |shot| {
+        read(shot.process_entry("smaps_rollup")?)
     }),
-    entry("proc-memory-write", "opens its memory for writing", |shot| write(shot, "mem"))
-        .by(&[FileRules, DomainBorder]),
-    entry("proc-maps", "reads where its memory lies", |shot| read(shot, "maps")),
-    entry("proc-smaps", "reads how its memory is used", |shot| read(shot, "smaps_rollup")),
-    entry("proc-pagemap", "opens its page table", |shot| {
-        File::open(shot.process_entry("pagemap")?).map(drop)
+    entry("proc-pagemap", "opens its page table", |shot| open(shot.process_entry("pagemap")?)),
+    entry("proc-auxv", "reads the addresses that its loader was told", |shot| {
+        read(shot.process_entry("auxv")?)
     }),
-    entry("proc-auxv", "reads the addresses that its loader was told", |shot| read(shot, "auxv")),
     entry("proc-syscall", "reads which call it is in, and its arguments", |shot| {
-        read(shot, "syscall")
+        read(shot.process_entry("syscall")?)
     })
     .domain(&["EPERM", "EACCES"]),
-    entry("proc-personality", "reads its personality", |shot| read(shot, "personality"))
-        .domain(&["EPERM", "EACCES"]),
-    entry("proc-io", "reads how much it read and wrote", |shot| read(shot, "io")),
-    entry("proc-timers", "reads its timers", |shot| {
-        File::open(shot.process_entry("timers")?).map(drop)
-    }),
+    entry("proc-personality", "reads its personality", |shot| {
+        read(shot.process_entry("personality")?)
+    })
+    .domain(&["EPERM", "EACCES"]),
+    entry("proc-io", "reads how much it read and wrote", |shot| read(shot.process_entry("io")?)),
+    entry("proc-timers", "reads its timers", |shot| open(shot.process_entry("timers")?)),
     entry("proc-descriptor", "opens what its descriptor 0 leads to", |shot| {
-        File::open(shot.process_entry("fd/0")?).map(drop)
+        open(shot.process_entry("fd/0")?)
     }),
-    entry("proc-descriptor-link", "reads where its descriptor leads", |shot| link(shot, "fd/0")),
-    entry("proc-descriptor-info", "reads how its descriptor stands", |shot| read(shot, "fdinfo/0")),
-    entry("proc-descriptors", "counts its descriptors", |shot| list(shot, "fd")).leaks(),
-    entry("proc-cwd", "lists its working directory", |shot| list(shot, "cwd")),
-    entry("proc-cwd-link", "reads where it works", |shot| link(shot, "cwd")),
-    entry("proc-root", "goes into its root", |shot| list(shot, "root")),
-    entry("proc-exe", "opens its program", |shot| File::open(shot.process_entry("exe")?).map(drop)),
-    entry("proc-exe-link", "reads which program it is", |shot| link(shot, "exe")),
-    entry("proc-map-files", "lists the files that it maps", |shot| list(shot, "map_files")),
-    entry("proc-namespace", "reads its namespaces", |shot| link(shot, "ns/mnt")),
-    entry("proc-mounts", "reads its mounts", |shot| read(shot, "mountinfo")).leaks(),
-    entry("proc-stack", "reads its kernel stack", |shot| read(shot, "stack"))
+    entry("proc-descriptor-link", "reads where its descriptor leads", |shot| {
+        link(shot.process_entry("fd/0")?)
+    }),
+    entry("proc-descriptor-info", "reads how its descriptor stands", |shot| {
+        read(shot.process_entry("fdinfo/0")?)
+    }),
+    entry("proc-descriptors", "counts its descriptors", |shot| list(shot.process_entry("fd")?))
+        .leaks(),
+    entry("proc-cwd", "lists its working directory", |shot| list(shot.process_entry("cwd")?)),
+    entry("proc-cwd-link", "reads where it works", |shot| link(shot.process_entry("cwd")?)),
+    entry("proc-root", "goes into its root", |shot| list(shot.process_entry("root")?)),
+    entry("proc-exe", "opens its program", |shot| open(shot.process_entry("exe")?)),
+    entry("proc-exe-link", "reads which program it is", |shot| link(shot.process_entry("exe")?)),
+    entry("proc-map-files", "lists the files that it maps", |shot| {
+        list(shot.process_entry("map_files")?)
+    }),
+    entry("proc-namespace", "reads its namespaces", |shot| link(shot.process_entry("ns/mnt")?)),
+    entry("proc-mounts", "reads its mounts", |shot| read(shot.process_entry("mountinfo")?)).leaks(),
+    entry("proc-stack", "reads its kernel stack", |shot| read(shot.process_entry("stack")?))
         .kernel(&["EACCES", "EPERM"])
         .namespace(&["ENOENT"]),
     written("proc-oom-score", "offers it to the memory killer first", |shot| {
-        write(shot, "oom_score_adj")
+        write(shot.process_entry("oom_score_adj")?)
     }),
     written("proc-coredump-filter", "puts more of its memory into its dumps", |shot| {
-        write(shot, "coredump_filter")
+        write(shot.process_entry("coredump_filter")?)
     }),
-    written("proc-clear-refs", "forgets which pages it uses", |shot| write(shot, "clear_refs")),
-    written("proc-autogroup", "lowers its group's share", |shot| write(shot, "autogroup")),
-    written("proc-timer-slack", "delays its timers", |shot| write(shot, "timerslack_ns")),
-    entry("proc-cmdline", "reads its command line", |shot| read(shot, "cmdline")).leaks(),
-    entry("proc-status", "reads its status", |shot| read(shot, "status")).leaks(),
-    entry("proc-limits", "reads its limits", |shot| read(shot, "limits")).leaks(),
-    entry("proc-tasks", "lists its threads", |shot| list(shot, "task")).leaks(),
-    entry("proc-cgroup", "reads its control group", |shot| read(shot, "cgroup")).leaks(),
-    entry("proc-oom", "reads what the memory killer thinks of it", |shot| read(shot, "oom_score"))
+    written("proc-clear-refs", "forgets which pages it uses", |shot| {
+        write(shot.process_entry("clear_refs")?)
+    }),
+    written("proc-autogroup", "lowers its group's share", |shot| {
+        write(shot.process_entry("autogroup")?)
+    }),
+    written("proc-timer-slack", "delays its timers", |shot| {
+        write(shot.process_entry("timerslack_ns")?)
+    }),
+    entry("proc-cmdline", "reads its command line", |shot| read(shot.process_entry("cmdline")?))
         .leaks(),
-    entry("proc-wchan", "reads what it waits for", |shot| read(shot, "wchan")).leaks(),
+    entry("proc-status", "reads its status", |shot| read(shot.process_entry("status")?)).leaks(),
+    entry("proc-limits", "reads its limits", |shot| read(shot.process_entry("limits")?)).leaks(),
+    entry("proc-tasks", "lists its threads", |shot| list(shot.process_entry("task")?)).leaks(),
+    entry("proc-cgroup", "reads its control group", |shot| read(shot.process_entry("cgroup")?))
+        .leaks(),
+    entry("proc-oom", "reads what the memory killer thinks of it", |shot| {
+        read(shot.process_entry("oom_score")?)
+    })
+    .leaks(),
+    entry("proc-wchan", "reads what it waits for", |shot| read(shot.process_entry("wchan")?))
+        .leaks(),
 ];
 
-fn read(shot: &Shot<'_>, name: &str) -> io::Result<()> {
-    read_entry(&shot.process_entry(name)?)
+pub(super) fn open(path: impl AsRef<Path>) -> io::Result<()> {
+    File::open(path).map(drop)
 }
 
-pub(super) fn read_entry(path: &Path) -> io::Result<()> {
+pub(super) fn read(path: impl AsRef<Path>) -> io::Result<()> {
     File::open(path)?.read(&mut [0; 64]).map(drop)
 }
 
-fn write(shot: &Shot<'_>, name: &str) -> io::Result<()> {
-    OpenOptions::new().write(true).open(shot.process_entry(name)?).map(drop)
+pub(super) fn write(path: impl AsRef<Path>) -> io::Result<()> {
+    OpenOptions::new().write(true).open(path).map(drop)
 }
 
-fn list(shot: &Shot<'_>, name: &str) -> io::Result<()> {
-    list_entry(&shot.process_entry(name)?)
-}
-
-pub(super) fn list_entry(path: &Path) -> io::Result<()> {
+pub(super) fn list(path: impl AsRef<Path>) -> io::Result<()> {
     fs::read_dir(path)?.next().transpose().map(drop)
 }
 
-fn link(shot: &Shot<'_>, name: &str) -> io::Result<()> {
-    fs::read_link(shot.process_entry(name)?).map(drop)
+pub(super) fn link(path: impl AsRef<Path>) -> io::Result<()> {
+    fs::read_link(path).map(drop)
 }

@@ -2,18 +2,17 @@
 //!
 //! What Landlock refuses across domains the supervisor refuses a second time by not being dumpable.
 
-use std::fs::{self, File, OpenOptions};
 use std::io::IoSliceMut;
 
-use casemate_raw::{Arg, Call, Page, call};
-use nix::sys::ptrace;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
-use rustix::process::{self, PidfdGetfdFlags, Resource, Rlimit, Signal};
-use rustix::thread::CpuSet;
+use rustix::process::{self, Resource, Rlimit};
 
 use super::attack::{Attack, Defence::*, Run, Target};
-use super::process::{limit, number, pidfd, queued, raw, signal};
-use super::procfs::{list_entry, read_entry};
+use super::calls::{
+    HARMLESS, compare, io_priority, limit, move_pages, pin, queue_signal, raw, robust_list,
+    scheduler, seize, signal_by_pidfd, take_descriptor, tgkill,
+};
+use super::procfs::{link, list, open, read, write};
 
 const fn on(id: &'static str, does: &'static str, source: &'static str, run: Run) -> Attack {
     Attack::new(Target::Supervisor, id, does, source, run).refused(&["EPERM"])
@@ -25,31 +24,25 @@ const fn entry(id: &'static str, does: &'static str, run: Run) -> Attack {
 
 pub(super) const ATTACKS: &[Attack] = &[
     on("supervisor-kill", "signals it", "kill(2)", |shot| {
-        Ok(process::kill_process(shot.supervisor()?, Signal::URG)?)
+        Ok(process::kill_process(shot.supervisor()?, HARMLESS)?)
     })
     .by(&[SignalScope]),
     on("supervisor-stop", "asks whether it may stop it", "kill(2) signal 0", |shot| {
         Ok(process::test_kill_process(shot.supervisor()?)?)
     })
     .by(&[SignalScope]),
-    on("supervisor-tgkill", "signals its thread", "tgkill(2)", |shot| {
-        let pid = shot.supervisor()?;
-        signal(Call::TGKILL, &mut [number(pid), number(pid), Arg::Number(23)])
-    })
-    .by(&[SignalScope]),
+    on("supervisor-tgkill", "signals its thread", "tgkill(2)", |shot| tgkill(shot.supervisor()?))
+        .by(&[SignalScope]),
     on("supervisor-queue-signal", "queues a signal to it", "rt_sigqueueinfo(2)", |shot| {
-        let pid = shot.supervisor()?;
-        signal(Call::RT_SIGQUEUEINFO, &mut [number(pid), Arg::Number(23), Arg::Page(&mut queued())])
+        queue_signal(shot.supervisor()?)
     })
     .by(&[SignalScope]),
     on("supervisor-signal-pidfd", "signals it through a pidfd", "pidfd_send_signal(2)", |shot| {
-        Ok(process::pidfd_send_signal(pidfd(shot.supervisor()?)?, Signal::URG)?)
+        signal_by_pidfd(shot.supervisor()?)
     })
     .by(&[SignalScope]),
-    on("supervisor-ptrace", "traces it", "ptrace(2)", |shot| {
-        Ok(ptrace::seize(raw(shot.supervisor()?), ptrace::Options::empty())?)
-    })
-    .by(&[DomainBorder, CallRules]),
+    on("supervisor-ptrace", "traces it", "ptrace(2)", |shot| seize(shot.supervisor()?))
+        .by(&[DomainBorder, CallRules]),
     on(
         "supervisor-read-memory",
         "reads its memory, keys included",
@@ -70,36 +63,19 @@ pub(super) const ATTACKS: &[Attack] = &[
     )
     .by(&[DomainBorder, CallRules]),
     on("supervisor-take-descriptor", "takes its listener", "pidfd_getfd(2)", |shot| {
-        let taken = process::pidfd_getfd(pidfd(shot.supervisor()?)?, 0, PidfdGetfdFlags::empty());
-        Ok(taken.map(drop)?)
+        take_descriptor(shot.supervisor()?)
     })
     .by(&[DomainBorder, CallRules]),
     on("supervisor-compare", "compares its resources", "kcmp(2)", |shot| {
-        let pair = [number(process::getpid()), number(shot.supervisor()?)];
-        let [own, other] = pair;
-        call(Call::KCMP, &mut [own, other, Arg::Number(1), Arg::Number(0), Arg::Number(0)])
-            .map(drop)
+        compare(shot.supervisor()?)
     })
     .by(&[DomainBorder, CallRules]),
     on("supervisor-robust-list", "learns where its locks lie", "get_robust_list(2)", |shot| {
-        let args = &mut [
-            number(shot.supervisor()?),
-            Arg::Page(&mut Page::zeroed()),
-            Arg::Page(&mut Page::zeroed()),
-        ];
-        call(Call::GET_ROBUST_LIST, args).map(drop)
+        robust_list(shot.supervisor()?)
     })
     .by(&[DomainBorder]),
     on("supervisor-move-pages", "moves its pages", "move_pages(2)", |shot| {
-        let mut args = [
-            number(shot.supervisor()?),
-            Arg::Number(0),
-            Arg::Number(0),
-            Arg::Number(0),
-            Arg::Number(0),
-            Arg::Number(0),
-        ];
-        call(Call::MOVE_PAGES, &mut args).map(drop)
+        move_pages(shot.supervisor()?)
     })
     .by(&[DomainBorder]),
     on(
@@ -130,76 +106,63 @@ pub(super) const ATTACKS: &[Attack] = &[
         Ok(process::setpriority_process(Some(pid), process::getpriority_process(Some(pid))?)?)
     }),
     on("supervisor-io-priority", "starves it at the disk", "ioprio_set(2)", |shot| {
-        let args = &mut [Arg::Number(1), number(shot.supervisor()?), Arg::Number(2 << 13 | 4)];
-        call(Call::IOPRIO_SET, args).map(drop)
+        io_priority(shot.supervisor()?, 2 << 13 | 4)
     }),
     on("supervisor-pin", "pins it to one processor", "sched_setaffinity(2)", |shot| {
-        let mut cpus = CpuSet::new();
-        (0..CpuSet::MAX_CPU).for_each(|cpu| cpus.set(cpu));
-        Ok(rustix::thread::sched_setaffinity(Some(shot.supervisor()?), &cpus)?)
+        pin(shot.supervisor()?)
     }),
     on(
         "supervisor-scheduler",
         "makes it run only when nobody else does",
         "sched_setscheduler(2)",
-        |shot| {
-            let args =
-                &mut [number(shot.supervisor()?), Arg::Number(0), Arg::Page(&mut Page::zeroed())];
-            call(Call::SCHED_SETSCHEDULER, args).map(drop)
-        },
+        |shot| scheduler(shot.supervisor()?, 0),
     ),
     entry("supervisor-environ", "reads its variables", |shot| {
-        read_entry(&shot.supervisor_entry("environ"))
+        read(shot.supervisor_entry("environ"))
     }),
-    entry("supervisor-memory", "opens its memory", |shot| {
-        File::open(shot.supervisor_entry("mem")).map(drop)
-    }),
+    entry("supervisor-memory", "opens its memory", |shot| open(shot.supervisor_entry("mem"))),
     entry("supervisor-memory-write", "opens its memory for writing", |shot| {
-        OpenOptions::new().write(true).open(shot.supervisor_entry("mem")).map(drop)
+        write(shot.supervisor_entry("mem"))
     })
     .by(&[FileRules, DomainBorder]),
     entry("supervisor-maps", "reads where its memory lies", |shot| {
-        read_entry(&shot.supervisor_entry("maps"))
+        read(shot.supervisor_entry("maps"))
     }),
     entry("supervisor-pagemap", "opens its page table", |shot| {
-        File::open(shot.supervisor_entry("pagemap")).map(drop)
+        open(shot.supervisor_entry("pagemap"))
     }),
     entry("supervisor-auxv", "reads its loader's addresses", |shot| {
-        read_entry(&shot.supervisor_entry("auxv"))
+        read(shot.supervisor_entry("auxv"))
     }),
     entry("supervisor-syscall", "reads which call it is in", |shot| {
-        read_entry(&shot.supervisor_entry("syscall"))
+        read(shot.supervisor_entry("syscall"))
     }),
-    entry("supervisor-io", "reads how much it relays", |shot| {
-        read_entry(&shot.supervisor_entry("io"))
-    }),
+    entry("supervisor-io", "reads how much it relays", |shot| read(shot.supervisor_entry("io"))),
     entry("supervisor-descriptor", "opens its descriptor 0", |shot| {
-        File::open(shot.supervisor_entry("fd/0")).map(drop)
+        open(shot.supervisor_entry("fd/0"))
     }),
     entry("supervisor-descriptor-info", "reads how its descriptor stands", |shot| {
-        read_entry(&shot.supervisor_entry("fdinfo/0"))
+        read(shot.supervisor_entry("fdinfo/0"))
     }),
     entry("supervisor-cwd", "goes into its working directory", |shot| {
-        list_entry(&shot.supervisor_entry("cwd"))
+        list(shot.supervisor_entry("cwd"))
     }),
     entry("supervisor-root", "goes into its root, and past the mounts", |shot| {
-        list_entry(&shot.supervisor_entry("root"))
+        list(shot.supervisor_entry("root"))
     }),
-    entry("supervisor-exe", "opens its program", |shot| {
-        File::open(shot.supervisor_entry("exe")).map(drop)
-    }),
+    entry("supervisor-exe", "opens its program", |shot| open(shot.supervisor_entry("exe"))),
     entry("supervisor-map-files", "lists the files that it maps", |shot| {
-        list_entry(&shot.supervisor_entry("map_files"))
+        list(shot.supervisor_entry("map_files"))
     }),
     entry("supervisor-namespace", "reads its namespaces, to enter them", |shot| {
-        fs::read_link(shot.supervisor_entry("ns/user")).map(drop)
+        link(shot.supervisor_entry("ns/user"))
     }),
     entry("supervisor-oom-score", "offers it to the memory killer first", |shot| {
-        OpenOptions::new().write(true).open(shot.supervisor_entry("oom_score_adj")).map(drop)
+        write(shot.supervisor_entry("oom_score_adj"))
     })
     .by(&[FileRules]),
     entry("supervisor-autogroup", "lowers its share", |shot| {
-        OpenOptions::new().write(true).open(shot.supervisor_entry("autogroup")).map(drop)
+        write(shot.supervisor_entry("autogroup"))
     })
     .by(&[FileRules]),
     entry("supervisor-run-program", "runs its program over itself", |shot| {
