@@ -133,6 +133,43 @@ pub struct WrongPhase {
 // === impl Record ===
 
 impl Record {
+    /// A session that its first worker is to be started for. `created`: seconds since the Unix epoch.
+    #[must_use]
+    pub fn new(
+        id: SessionId,
+        (key, incarnation): (Key, Incarnation),
+        intent: Intent,
+        (slot, seat): (SlotId, Seat),
+        terms: Terms,
+        created: u64,
+    ) -> Self {
+        Self {
+            id,
+            key,
+            incarnation,
+            generation: Generation::ZERO.next(),
+            intent,
+            slot,
+            seat,
+            terms,
+            phase: Phase::Starting,
+            worker: None,
+            ending: None,
+            storage: Storage::Live,
+            served: false,
+            prompted: false,
+            last_end: None,
+            created,
+        }
+    }
+
+    /// The lowest seat that the directory of none of these sessions has; `None` when all are taken.
+    #[must_use]
+    pub fn free_seat<'a>(sessions: impl IntoIterator<Item = &'a Self>) -> Option<Seat> {
+        let there = sessions.into_iter().filter(|record| record.storage != Storage::Deleted);
+        Seat::lowest_free(&there.map(|record| record.seat).collect())
+    }
+
     fn expect(&self, phase: Phase, change: &'static str) -> Result<(), WrongPhase> {
         if self.phase == phase { Ok(()) } else { Err(WrongPhase { phase: self.phase, change }) }
     }

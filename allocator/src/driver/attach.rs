@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use casemate_allocator_core::allocate::{self, Allocation, Refusal, Request, Seen};
-use casemate_allocator_core::record::{Record, Storage};
+use casemate_allocator_core::record::Record;
 use casemate_allocator_core::recover::{Answer, is_recorded};
-use casemate_allocator_core::seat::{SEATS, Seat};
+use casemate_allocator_core::seat::SEATS;
 use casemate_protocol::api::{Allocate, ApiError, Attached, ErrorKind, Phase};
 use casemate_protocol::audit::Event;
 use casemate_protocol::end::EndReason;
-use casemate_protocol::ids::{Generation, Incarnation, SessionId, SlotId};
+use casemate_protocol::ids::{Incarnation, SessionId, SlotId};
 use casemate_protocol::token::Audience;
 use casemate_protocol::worker::{Activity, AgentState};
 use sha2::{Digest as _, Sha256};
@@ -231,35 +231,21 @@ impl Driver {
         incarnation: Incarnation,
         (plan, terms): (Plan, casemate_allocator_core::record::Terms),
     ) -> Result<Step, StoreError> {
-        let taken = book
-            .sessions()?
-            .iter()
-            .filter(|stored| stored.record.storage != Storage::Deleted)
-            .map(|stored| stored.record.seat)
-            .collect();
-        let Some(seat) = Seat::lowest_free(&taken) else { return Ok(Step::Full) };
+        let sessions = book.sessions()?;
+        let free = Record::free_seat(sessions.iter().map(|stored| &stored.record));
+        let Some(seat) = free else { return Ok(Step::Full) };
         let id = SessionId::random();
         let mut intent = body.intent.clone();
         // Durable before the row that needs it.
         values::keep(&self.home, &id, &mut intent.env).map_err(StoreError::Values)?;
-        let record = Record {
-            id: id.clone(),
-            key: body.key.clone(),
-            incarnation,
-            generation: Generation::ZERO.next(),
+        let record = Record::new(
+            id.clone(),
+            (body.key.clone(), incarnation),
             intent,
-            slot: SlotId::random(),
-            seat,
+            (SlotId::random(), seat),
             terms,
-            phase: Phase::Starting,
-            worker: None,
-            ending: None,
-            storage: Storage::Live,
-            served: false,
-            prompted: false,
-            last_end: None,
-            created: now(),
-        };
+            now(),
+        );
         let stored = Stored { record, plan };
         book.put_session(&stored)?;
         book.put_key(&body.key.digest(), &KeyRow { incarnation, newest: id.clone() })?;

@@ -2,7 +2,7 @@
 
 use casemate_protocol::api::{Intent, LastEnd, Phase};
 use casemate_protocol::end::EndReason;
-use casemate_protocol::ids::{Generation, Incarnation, SessionId, SlotId};
+use casemate_protocol::ids::{Incarnation, SessionId, SlotId};
 use casemate_protocol::key::Key;
 use casemate_protocol::worker::{Activity, AgentState, Evidence};
 
@@ -55,28 +55,22 @@ fn seats_prefer_different_ranges_of_one_pool_below_the_ephemeral_ports() {
 
 /// A session that served and now sleeps after an end that left `evidence`.
 fn asleep(evidence: Option<Evidence>) -> Record {
+    let key =
+        Key { tenant: "t".into(), agent: "a".into(), platform: "p".into(), thread: "1".into() };
+    let record = Record::new(
+        SessionId::random(),
+        (key, Incarnation(1)),
+        Intent::default(),
+        (SlotId::random(), Seat(0)),
+        Terms { idle_ttl_ms: 1000, close: CloseRule::Delete },
+        0,
+    );
     Record {
-        id: SessionId::random(),
-        key: Key {
-            tenant: "t".into(),
-            agent: "a".into(),
-            platform: "p".into(),
-            thread: "1".into(),
-        },
-        incarnation: Incarnation(1),
-        generation: Generation(1),
-        intent: Intent::default(),
-        slot: SlotId::random(),
-        seat: Seat(0),
-        terms: Terms { idle_ttl_ms: 1000, close: CloseRule::Delete },
         phase: Phase::Asleep,
-        worker: None,
-        ending: None,
-        storage: Storage::Live,
         served: true,
         prompted: true,
         last_end: Some(LastEnd { reason: EndReason::Idle, detail: String::new(), evidence, at: 0 }),
-        created: 0,
+        ..record
     }
 }
 

@@ -15,7 +15,6 @@ use crate::allocate::{self, Allocation, Refusal, Request, Seen};
 use crate::end::{self, EndDecision, Ending};
 use crate::record::{CloseRule, Process, Record, Serving, Storage, Terms};
 use crate::recover::{Answer, Observed, Recovery, recover};
-use crate::seat::Seat;
 use crate::tick::{Observation, Tick, tick};
 
 /// A worker's process.
@@ -183,31 +182,16 @@ impl World {
             self.incarnations.insert((key.clone(), incarnation)),
             "incarnation {incarnation} was given twice"
         );
-        let taken = self
-            .book
-            .values()
-            .filter(|record| record.storage != Storage::Deleted)
-            .map(|record| record.seat)
-            .collect();
-        let record = Record {
-            id: SessionId::random(),
-            key: key.clone(),
-            incarnation,
-            generation: Generation::ZERO.next(),
-            intent: Intent::default(),
-            slot: SlotId::random(),
-            seat: Seat::lowest_free(&taken).expect("few sessions"),
-            terms: Terms { idle_ttl_ms: 1000, close: CloseRule::Retain(1500) },
-            phase: Phase::Starting,
-            worker: None,
-            ending: None,
-            storage: Storage::Live,
-            served: false,
-            prompted: false,
-            last_end: None,
-            created: 0,
-        };
-        let id = record.id.clone();
+        let id = SessionId::random();
+        let seat = Record::free_seat(self.book.values()).expect("few sessions");
+        let record = Record::new(
+            id.clone(),
+            (key.clone(), incarnation),
+            Intent::default(),
+            (SlotId::random(), seat),
+            Terms { idle_ttl_ms: 1000, close: CloseRule::Retain(1500) },
+            0,
+        );
         self.keys.insert(key.clone(), (incarnation, id.clone()));
         self.order.push(id.clone());
         self.book.insert(id.clone(), record);
