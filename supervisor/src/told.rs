@@ -139,22 +139,15 @@ mod tests {
     use casemate_protocol::policy::DEVELOPER;
     use casemate_protocol::policy::decide::{Transport, Way};
     use casemate_protocol::ports::PortRange;
+    use casemate_protocol::tier::Tier;
 
     use super::*;
 
     fn told() -> Arc<Told> {
         let places = Places {
-            work: "/work".into(),
-            home: "/home/agent".into(),
-            scratch: "/tmp".into(),
-            skills: None,
-            programs: Vec::new(),
-            read: Vec::new(),
-            never: Vec::new(),
-            private: Vec::new(),
             ports: PortRange { first: 21_009, count: 15 },
             connect: vec![4000],
-            tier: casemate_protocol::tier::Tier::Domain,
+            ..Places::new("/work".into(), "/home/agent".into(), "/tmp".into(), Tier::Domain)
         };
         Told::of(&Policy::parse(DEVELOPER).unwrap(), &places).unwrap()
     }

@@ -111,19 +111,9 @@ fn first_mapping(pid: Pid) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use std::process::{Child, Command};
-
     use super::*;
     use crate::attempt::Attempt;
-
-    struct Victim(Child);
-
-    impl Drop for Victim {
-        fn drop(&mut self) {
-            let _ = self.0.kill();
-            let _ = self.0.wait();
-        }
-    }
+    use crate::catalogue::Victim;
 
     fn run(f: impl FnOnce(&mut Report<'_>)) -> Vec<Attempt> {
         let mut out = Vec::new();
@@ -134,8 +124,8 @@ mod tests {
 
     #[test]
     fn on_an_unprotected_process_each_attack_succeeds() {
-        let victim = Victim(Command::new("sleep").arg("600.125").spawn().unwrap());
-        let pid = Pid::from_raw(i32::try_from(victim.0.id()).unwrap()).unwrap();
+        let victim = Victim::start("600.125", None).unwrap();
+        let pid = Pid::from_raw(victim.pid()).unwrap();
         // vfork's parent goes on a moment before the new image has its arguments.
         while !procfs::command_line(pid).unwrap().contains("600.125") {}
         let attempts = run(|report| all(pid, "600.125", report));

@@ -12,11 +12,11 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use casemate_inside::SUCCEEDED;
-use casemate_inside::catalogue::{Answer, Decoys, Planted, UNTRIED, attack, attacks, run};
+use casemate_inside::catalogue::{Answer, Decoys, Planted, UNTRIED, Victim, attack, attacks, run};
 
 /// The attacks that this kernel and machine must have something for.
 const AT_LEAST: usize = 200;
@@ -59,33 +59,12 @@ fn as_user() {
     std::process::exit(status.code().unwrap_or(1));
 }
 
-/// Leads a group of its own, so that what hurts groups hurts it alone.
-struct Victim(Child);
-
-impl Victim {
-    fn start(mark: &str) -> Self {
-        let sleep = Command::new("sleep").arg(mark).stdin(Stdio::null()).process_group(0).spawn();
-        Self(sleep.unwrap())
-    }
-
-    fn pid(&self) -> i32 {
-        self.0.id().try_into().unwrap()
-    }
-}
-
-impl Drop for Victim {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 fn every_attack_succeeds() {
     let dir = tempfile::tempdir().unwrap();
     let tree = dir.path().join("tree");
     let planted = Planted::plant(&tree, None).unwrap();
-    let (mark, supervisor) = ("600.0625", Victim::start("600.125"));
-    let process = Victim::start(mark);
+    let mark = "600.0625";
+    let [process, supervisor] = [mark, "600.125"].map(|mark| Victim::start(mark, None).unwrap());
     // Their images are there when spawn returns; their first calls may not be over.
     std::thread::sleep(Duration::from_millis(50));
     let decoys = planted.decoys(process.pid(), mark, supervisor.pid());

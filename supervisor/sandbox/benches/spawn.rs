@@ -139,17 +139,9 @@ fn wall(dir: &Path) -> Wall {
         path
     };
     let places = Places {
-        work: own("work"),
-        home: own("home"),
-        scratch: own("scratch"),
-        skills: None,
         programs: vec![dir.join("true")],
-        read: Vec::new(),
-        never: Vec::new(),
-        private: Vec::new(),
         ports: PortRange { first: 20_000, count: 8 },
-        connect: Vec::new(),
-        tier: Tier::Domain,
+        ..Places::new(own("work"), own("home"), own("scratch"), Tier::Domain)
     };
     let wall = Wall::build(&policy, &places).unwrap();
     for line in wall.summary() {

@@ -85,17 +85,9 @@ impl Bench {
         let sysroot = PathBuf::from(String::from_utf8(rustc.stdout).unwrap().trim());
         let place = |name: &str| dir.path().join(name);
         let places = Places {
-            work: place("work"),
-            home: place("home"),
-            scratch: place("scratch"),
-            skills: None,
             programs: vec![place("program"), sysroot.clone()],
-            read: Vec::new(),
-            never: Vec::new(),
-            private: Vec::new(),
             ports: PortRange { first: 20_000, count: 8 },
-            connect: Vec::new(),
-            tier: Tier::Domain,
+            ..Places::new(place("work"), place("home"), place("scratch"), Tier::Domain)
         };
         let wall = Wall::build(&Policy::parse(DEVELOPER).unwrap(), &places).unwrap();
         for line in wall.summary() {

@@ -9,17 +9,16 @@ use std::io::Read as _;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use casemate_inside::SUCCEEDED;
 use casemate_inside::catalogue::{
-    Answer, Attack, Decoys, Defence, Expected, Planted, UNTRIED, attack, attacks, run,
+    Answer, Attack, Decoys, Defence, Expected, Planted, UNTRIED, Victim, attack, attacks, run,
 };
 use casemate_protocol::policy::{DEVELOPER, Policy};
-use casemate_protocol::ports::PortRange;
 use casemate_protocol::tier::Tier;
 use casemate_sandbox::{Places, Wall};
-use support::{Session, Test, command, temp_dir, this_program, wait_for};
+use support::{Session, Test, command, places, temp_dir, this_program, wait_for};
 
 fn main() {
     let tests: &[Test] = &[
@@ -54,22 +53,7 @@ impl Site {
     fn new() -> Self {
         let dir = temp_dir();
         let root = dir.path().canonicalize().unwrap();
-        for name in ["work", "home", "scratch", "state"] {
-            fs::create_dir(root.join(name)).unwrap();
-        }
-        let places = Places {
-            work: root.join("work"),
-            home: root.join("home"),
-            scratch: root.join("scratch"),
-            skills: None,
-            programs: vec![this_program()],
-            read: Vec::new(),
-            never: vec![root.join("state")],
-            private: Vec::new(),
-            ports: PortRange { first: 0, count: 0 },
-            connect: Vec::new(),
-            tier: Tier::Domain,
-        };
+        let places = Places { programs: vec![this_program()], ..places(&root, Tier::Domain) };
         let policy = Policy::parse(DEVELOPER).unwrap();
         let wall = Wall::build(&policy, &places).unwrap();
         let env = casemate_sandbox::environment(&policy, &places);
@@ -79,28 +63,6 @@ impl Site {
 
     fn tree(&self) -> PathBuf {
         self.dir.path().join("other")
-    }
-}
-
-/// Leads a group of its own.
-struct Victim(Child);
-
-impl Victim {
-    fn start(mark: &str) -> Self {
-        let sleep = Command::new("sleep").arg(mark).stdin(Stdio::null()).process_group(0).spawn();
-        Self(sleep.unwrap())
-    }
-
-    fn pid(&self) -> i32 {
-        self.0.id().try_into().unwrap()
-    }
-}
-
-impl Drop for Victim {
-    fn drop(&mut self) {
-        // By its pid, of which this process is the parent; the reaping of another test may have taken its end.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 
@@ -186,7 +148,8 @@ fn what_is_said_to_stop_an_attack_stops_it() {
     let mut wrong = Vec::new();
     for half in [Half::Landlock, Half::Seccomp] {
         let site = Site::new();
-        let (process, supervisor) = (Victim::start(MARK), Victim::start("86400.125"));
+        let [process, supervisor] =
+            [MARK, "86400.125"].map(|mark| Victim::start(mark, None).unwrap());
         std::thread::sleep(std::time::Duration::from_millis(50));
         let planted = Planted::plant(&site.tree(), None).unwrap();
         let decoys = planted.decoys(process.pid(), MARK, supervisor.pid());

@@ -15,7 +15,6 @@ use std::path::{Path, PathBuf};
 use casemate_protocol::policy::decide::Setting;
 use casemate_protocol::policy::learn::{Denials, Learned, propose};
 use casemate_protocol::policy::{AUDIT, BUILT_IN, DEVELOPER, Policy, Resource};
-use casemate_protocol::ports::PortRange;
 use casemate_protocol::tier::Tier;
 use casemate_sandbox::{Exit, Logging, Places, Step, Wall};
 use nix::errno::Errno;
@@ -36,23 +35,9 @@ fn main() {
 
 /// A session's places below a directory, with this test program as the agent's installation.
 fn places(root: &Path) -> Places {
-    for name in ["work", "home", "scratch", "state"] {
-        fs::create_dir_all(root.join(name)).unwrap();
-    }
+    let places = support::places(root, Tier::Namespace);
     fs::write(root.join("state/key"), "secret").unwrap();
-    Places {
-        work: root.join("work"),
-        home: root.join("home"),
-        scratch: root.join("scratch"),
-        skills: None,
-        programs: vec![this_program()],
-        read: Vec::new(),
-        never: vec![root.join("state")],
-        private: Vec::new(),
-        ports: PortRange { first: 0, count: 0 },
-        connect: Vec::new(),
-        tier: Tier::Namespace,
-    }
+    Places { programs: vec![this_program()], ..places }
 }
 
 fn kernel(resource: Resource) -> Kernel {
@@ -180,16 +165,19 @@ fn refuse(number: i64, flags: u32) {
     Errno::result(installed).unwrap();
 }
 
-/// Needs the audit socket, so root in the machine's own namespaces.
+/// Needs the audit socket, so root in the machine's own namespaces; a skip is told.
+fn log() -> Option<audit::Log> {
+    let log = audit::Log::open();
+    if log.is_none() && !support::is_second_run() {
+        println!(
+            "SKIP: CAP_AUDIT_CONTROL in the machine's own namespaces, for the kernel's audit log"
+        );
+    }
+    log
+}
+
 fn records() {
-    let Some(mut log) = audit::Log::open() else {
-        if !support::is_second_run() {
-            println!(
-                "SKIP: CAP_AUDIT_CONTROL in the machine's own namespaces, for the kernel's audit log"
-            );
-        }
-        return;
-    };
+    let Some(mut log) = log() else { return };
     let s = Session::new();
     let directory = temp_dir();
     let places = places(directory.path());
@@ -235,14 +223,7 @@ fn job(s: &Session, places: &Places, text: &str, arguments: &[String]) -> String
 }
 
 fn learned() {
-    let Some(mut log) = audit::Log::open() else {
-        if !support::is_second_run() {
-            println!(
-                "SKIP: CAP_AUDIT_CONTROL in the machine's own namespaces, for the kernel's audit log"
-            );
-        }
-        return;
-    };
+    let Some(mut log) = log() else { return };
     let s = Session::new();
     let directory = temp_dir();
     let places = places(directory.path());

@@ -183,23 +183,10 @@ fn priorities(pid: i32) -> Vec<i32> {
 }
 
 fn developer(dir: &Path) -> Wall {
-    let place = |name: &str| {
-        let path = dir.join(name);
-        fs::create_dir(&path).unwrap();
-        path
-    };
     let places = Places {
-        work: place("work"),
-        home: place("home"),
-        scratch: place("scratch"),
-        skills: None,
         programs: vec![support::this_program()],
-        read: Vec::new(),
-        never: Vec::new(),
-        private: Vec::new(),
         ports: PortRange::behind(20_000),
-        connect: Vec::new(),
-        tier: Tier::Domain,
+        ..support::places(dir, Tier::Domain)
     };
     Wall::build(&Policy::parse(casemate_protocol::policy::DEVELOPER).unwrap(), &places).unwrap()
 }

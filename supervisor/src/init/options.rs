@@ -137,25 +137,22 @@ impl Options {
         }
         let own = |name| std::env::var_os(name).map(PathBuf::from);
         let here = std::env::current_dir().unwrap_or_default();
+        let work = place("--work", self.work.clone().unwrap_or(here))?;
+        let home = place("--home", self.home.clone().or_else(|| own("HOME")).unwrap_or_default())?;
+        let scratch = place(
+            "--scratch",
+            self.scratch.clone().or_else(|| own("TMPDIR")).unwrap_or_else(|| "/tmp".into()),
+        )?;
         let places = Places {
-            work: place("--work", self.work.clone().unwrap_or(here))?,
-            home: place("--home", self.home.clone().or_else(|| own("HOME")).unwrap_or_default())?,
-            scratch: place(
-                "--scratch",
-                self.scratch.clone().or_else(|| own("TMPDIR")).unwrap_or_else(|| "/tmp".into()),
-            )?,
             skills: self.skills.clone().map(|path| absolute("--skills", &path)).transpose()?,
             programs: self
                 .program
                 .iter()
                 .map(|path| absolute("--program", path))
                 .collect::<Result<_, _>>()?,
-            read: Vec::new(),
-            never: Vec::new(),
-            private: Vec::new(),
             ports: self.ports.unwrap_or(PortRange { first: 1, count: 0 }),
             connect: self.connect.clone(),
-            tier: self.tier,
+            ..Places::new(work, home, scratch, self.tier)
         };
         Ok(Checked { places, user: self.user })
     }

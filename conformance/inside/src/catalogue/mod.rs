@@ -20,10 +20,12 @@ mod procfs;
 mod run;
 mod shot;
 mod supervisor;
+mod victim;
 
 pub use attack::{Attack, Defence, Expected, Target};
 pub use decoys::{Decoys, Planted};
 pub use run::{Answer, RunError, UNTRIED, run};
+pub use victim::Victim;
 
 /// All of them, by target.
 const ATTACKS: &[&[Attack]] = &[

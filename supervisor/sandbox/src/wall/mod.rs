@@ -74,6 +74,26 @@ pub struct Places {
     pub tier: Tier,
 }
 
+impl Places {
+    /// A session's three directories in that tier, and nothing besides.
+    #[must_use]
+    pub fn new(work: PathBuf, home: PathBuf, scratch: PathBuf, tier: Tier) -> Self {
+        Self {
+            work,
+            home,
+            scratch,
+            skills: None,
+            programs: Vec::new(),
+            read: Vec::new(),
+            never: Vec::new(),
+            private: Vec::new(),
+            ports: PortRange { first: 0, count: 0 },
+            connect: Vec::new(),
+            tier,
+        }
+    }
+}
+
 /// Which layers of a policy a wall is built of. A wall of fewer than all is weaker than its policy says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layers {

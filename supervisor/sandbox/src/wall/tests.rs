@@ -13,18 +13,11 @@ pub(crate) fn places(root: &Path) -> Places {
     for name in ["work", "home", "scratch", "state"] {
         std::fs::create_dir_all(root.join(name)).unwrap();
     }
+    let [work, home, scratch] = ["work", "home", "scratch"].map(|name| root.join(name));
     Places {
-        work: root.join("work"),
-        home: root.join("home"),
-        scratch: root.join("scratch"),
-        skills: None,
-        programs: Vec::new(),
-        read: Vec::new(),
         never: vec![root.join("state")],
-        private: Vec::new(),
         ports: PortRange { first: 20_000, count: 4 },
-        connect: Vec::new(),
-        tier: Tier::Domain,
+        ..Places::new(work, home, scratch, Tier::Domain)
     }
 }
 

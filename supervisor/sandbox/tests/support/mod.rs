@@ -3,10 +3,13 @@
 // Each test program uses a part of it; a panic is the failure report; a test program leaves by its exit code.
 #![allow(
     dead_code,
+    unused_imports,
     clippy::unwrap_used,
     clippy::exit,
     reason = "each test program uses its part; a role ends its process"
 )]
+
+mod places;
 
 use std::ffi::CString;
 use std::fs;
@@ -23,6 +26,8 @@ use landlock::{
     ABI, Access as _, AccessFs, CompatLevel, Compatible as _, PathBeneath, PathFd, Ruleset,
     RulesetAttr as _, RulesetCreatedAttr as _, Scope,
 };
+
+pub(crate) use places::places;
 
 /// A test's name and body.
 pub(crate) type Test = (&'static str, fn());

@@ -5,13 +5,14 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
+use casemate_inside::catalogue::Victim;
 use casemate_protocol::policy::{DEVELOPER, Policy};
-use casemate_protocol::ports::PortRange;
 use casemate_protocol::tier::Tier;
 use casemate_sandbox::{Places, Wall};
+
+use super::places::places;
 
 /// Whom the attacker is; this process may be root (CI) or an ordinary user.
 const USER: u32 = 1000;
@@ -27,9 +28,8 @@ impl Site {
     pub(crate) fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path().canonicalize().unwrap();
-        for name in ["work", "home", "scratch", "state", "other", "other/dir"] {
-            fs::create_dir(root.join(name)).unwrap();
-        }
+        let places = places(&root, Tier::Domain);
+        fs::create_dir_all(root.join("other/dir")).unwrap();
         for name in ["state/key", "other/secret", "other/dir/deep", "work/mine"] {
             fs::write(root.join(name), "sentinel").unwrap();
         }
@@ -38,19 +38,6 @@ impl Site {
             fs::set_permissions(root.join(name), fs::Permissions::from_mode(0o755)).unwrap();
         }
         give(&root);
-        let places = Places {
-            work: root.join("work"),
-            home: root.join("home"),
-            scratch: root.join("scratch"),
-            skills: None,
-            programs: Vec::new(),
-            read: Vec::new(),
-            never: vec![root.join("state")],
-            private: Vec::new(),
-            ports: PortRange { first: 0, count: 0 },
-            connect: Vec::new(),
-            tier: Tier::Domain,
-        };
         Self { _directory: directory, root, places }
     }
 
@@ -163,32 +150,11 @@ pub(crate) fn errno(error: &io::Error) -> i32 {
 }
 
 /// A process of the attacker's uid outside the session.
-pub(crate) struct Victim(Child);
-
-impl Victim {
-    pub(crate) fn start() -> Self {
-        use std::os::unix::process::CommandExt;
-        let mut command = Command::new("/bin/sleep");
-        command.arg("600").stdin(Stdio::null());
-        if is_root() {
-            command.uid(USER).gid(USER);
-        }
-        Self(command.spawn().unwrap())
-    }
-
-    pub(crate) fn pid(&self) -> u64 {
-        u64::from(self.0.id())
-    }
-
-    pub(crate) fn is_alive(&mut self) -> bool {
-        self.0.try_wait().unwrap().is_none()
-    }
+pub(crate) fn victim() -> Victim {
+    Victim::start("600", is_root().then_some(USER)).unwrap()
 }
 
-impl Drop for Victim {
-    fn drop(&mut self) {
-        // Nothing to do about a victim that has ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// Its number, as a raw call takes it.
+pub(crate) fn pid(victim: &Victim) -> u64 {
+    victim.pid().try_into().unwrap()
 }

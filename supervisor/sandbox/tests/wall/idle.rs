@@ -19,7 +19,7 @@ use casemate_protocol::ports::PortRange;
 use casemate_protocol::tier::Tier;
 use casemate_sandbox::Wall;
 
-use super::cell::{Site, Victim, call, confined, errno, give};
+use super::cell::{Site, call, confined, errno, give, pid, victim};
 use super::explained::attempt;
 
 fn policies() -> impl Iterator<Item = (&'static str, Policy)> {
@@ -168,13 +168,13 @@ fn no_scope_of_a_built_in_policy_is_idle() {
     let name =
         UnixAddress::from_abstract_name(format!("casemate-idle-{}", std::process::id())).unwrap();
     let _listener = UnixListener::bind_addr(&name).unwrap();
-    let victim = Victim::start();
+    let victim = victim();
     for (policy, whole) in policies() {
         assert_eq!(whole.scopes.len(), 2, "{policy}");
         for index in 0..whole.scopes.len() {
             let kind = whole.scopes[index].kind;
             let attack = || match kind {
-                Scope::Signal => call(libc::SYS_kill, [victim.pid(), 0, 0, 0, 0, 0]).map(drop),
+                Scope::Signal => call(libc::SYS_kill, [pid(&victim), 0, 0, 0, 0, 0]).map(drop),
                 Scope::AbstractUnixSocket => {
                     UnixStream::connect_addr(&name).map(drop).map_err(|error| errno(&error))
                 }

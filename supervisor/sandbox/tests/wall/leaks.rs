@@ -8,7 +8,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
-use super::cell::{Site, Victim, call, errno};
+use super::cell::{Site, call, errno, victim};
 
 fn on(path: &Path, attempt: impl FnOnce(u64) -> Result<i64, i32>) -> Result<i64, i32> {
     let path = CString::new(path.to_str().unwrap()).unwrap();
@@ -74,7 +74,7 @@ fn names_in_a_known_directory_are_seen_as_they_come() {
 #[test]
 fn of_other_processes_command_lines_and_numbers_of_descriptors_are_seen() {
     let site = Site::new();
-    let victim = Victim::start();
+    let victim = victim();
     let listener = site.path("other/listener");
     let _listener = UnixListener::bind(&listener).unwrap();
     let at = |name: &str| format!("/proc/{}/{name}", victim.pid());

@@ -19,6 +19,8 @@ mod files;
 mod idle;
 mod leaks;
 mod network;
+#[path = "../support/places.rs"]
+mod places;
 mod processes;
 mod tools;
 mod unix;

@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::io;
 
-use super::cell::{Site, Victim, call, errno, free};
+use super::cell::{Site, call, errno, free, pid, victim};
 
 fn limits(pid: u64) -> String {
     fs::read_to_string(format!("/proc/{pid}/limits")).unwrap()
@@ -71,14 +71,15 @@ fn open(path: &str) -> Result<i64, i32> {
 fn processes_outside_are_out_of_reach() {
     let site = Site::new();
     for (name, attack, expected) in ATTACKS {
-        let victim = Victim::start();
-        free(|| attack(victim.pid()))
+        let unprotected = victim();
+        free(|| attack(pid(&unprotected)))
             .unwrap_or_else(|e| panic!("{name} fails without a wall: errno {e}"));
-        let mut victim = Victim::start();
-        let before = limits(victim.pid());
-        assert_eq!(site.confined(|| attack(victim.pid())), Err(*expected), "{name}");
-        assert!(victim.is_alive(), "{name}");
-        assert_eq!(limits(victim.pid()), before, "{name}");
+        let mut victim = victim();
+        let pid = pid(&victim);
+        let before = limits(pid);
+        assert_eq!(site.confined(|| attack(pid)), Err(*expected), "{name}");
+        assert!(victim.is_alive().unwrap(), "{name}");
+        assert_eq!(limits(pid), before, "{name}");
     }
 }
 
