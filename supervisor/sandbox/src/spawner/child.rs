@@ -56,7 +56,7 @@
 //! # What shows it
 //!
 //! `tests/vfork.rs`: an allocator that ends whoever allocates on another task's TLS (4); the mask of the threads (5); no
-//! shared mapping and no environment in the agent (1); no setting of a thread of the spawner by an agent. `tests/spawner.rs`: descriptors (7),
+//! shared mapping and no environment in the agent (1); no setting of a thread of the spawner by an agent. `tests/spawner`: descriptors (7),
 //! signals, traces and `/proc` from an agent of the same session, also behind a wall without scopes (8), a killed supervisor (11),
 //! exit codes among failures (9, 10).
 
