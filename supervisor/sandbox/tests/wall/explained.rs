@@ -1,4 +1,4 @@
-//! What `casemate policy explain` says about paths and ports, against what the kernel does; no path rule is idle.
+//! What `casemate policy explain` says about paths and ports, against what the kernel does.
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -114,7 +114,7 @@ fn specimen(template: &PathTemplate, places: &Places) -> Vec<String> {
 }
 
 #[test]
-fn no_path_rule_of_a_built_in_policy_is_idle_and_each_is_explained() {
+fn each_path_rule_of_a_built_in_policy_is_explained_as_the_kernel_decides() {
     let mut site = Site::new();
     // Rules of every tier take part; the namespace itself makes no difference to Landlock.
     site.places.tier = Tier::Namespace;
@@ -136,36 +136,7 @@ fn no_path_rule_of_a_built_in_policy_is_idle_and_each_is_explained() {
         paths.dedup();
         let whole = compare(&policy, &site.places, &paths);
         assert!(whole.iter().any(|(.., allowed)| !allowed) && whole.len() > 40, "{name} {whole:?}");
-        let mut seen = 0;
-        for index in 0..policy.paths.len() {
-            let mut without = policy.clone();
-            let rule = without.paths.remove(index);
-            let own = specimen(&rule.path, &site.places);
-            if !own.iter().any(|path| paths.contains(path)) {
-                continue;
-            }
-            let rest = compare(&without, &site.places, &own);
-            let lost = rest.iter().filter(|(path, access, allowed)| {
-                !allowed && whole.contains(&(path.clone(), *access, true))
-            });
-            let others = covered(&without.paths, &own[0], &site.places);
-            // A link into a directory that another rule grants (`/bin`), or what nobody here may touch anyway.
-            let proves = rest.iter().any(|(_, access, _)| rule.access.contains(access));
-            if others || !proves {
-                continue;
-            }
-            assert_ne!(lost.count(), 0, "{name}, line {}: {} is idle", rule.line, rule.path);
-            seen += 1;
-        }
-        assert!(seen > 12, "{name}: only {seen} rules could be observed");
     }
-}
-
-fn covered(rules: &[PathRule], path: &str, places: &Places) -> bool {
-    rules.iter().filter(|rule| rule.path.place.is_none()).any(|rule| {
-        let root = real(&rule.path.to_string());
-        Path::new(path).starts_with(root) && rule.tier <= places.tier
-    })
 }
 
 fn a_path_rule() -> impl Strategy<Value = (usize, Vec<Access>, bool)> {
