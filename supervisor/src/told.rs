@@ -8,14 +8,16 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use casemate_protocol::policy::decide::Setting;
-use casemate_protocol::policy::told::{Refusal, refusal};
-use casemate_protocol::policy::{Policy, Telling};
-use casemate_sandbox::{Attempt, Listener, Places, landlock_abi};
+use casemate_protocol::policy::told::{Refusal, refusal, refused_call};
+use casemate_protocol::policy::{LogSource, Policy, Telling};
+use casemate_sandbox::{Attempt, Listener, Places, RefusedCall, landlock_abi};
 use nix::errno::Errno;
 use tokio::sync::Notify;
 
 /// Different refusals that wait to be told.
 const MOST: usize = 32;
+/// Different calls and kinds of sockets that are told in a worker's life.
+const MOST_CALLS: usize = 64;
 
 /// The refusals of one session.
 #[derive(Debug)]
@@ -37,6 +39,11 @@ pub struct Waiting {
     pub refusals: Vec<(Refusal, u64)>,
     /// Others, for which there was no room.
     pub beyond: u64,
+    /// Calls and kinds of sockets that were told before.
+    pub again: u64,
+    /// Those that were told, over a worker's life: they are a habit of a program's, such as a C library's look for a name service at each
+    /// start, and once is enough.
+    calls: Vec<String>,
 }
 
 // === impl Told ===
@@ -69,7 +76,16 @@ impl Told {
     /// What waits, at once.
     #[must_use]
     pub fn take(&self) -> Waiting {
-        std::mem::take(&mut self.locked())
+        let mut waiting = self.locked();
+        let calls = std::mem::take(&mut waiting.calls);
+        let taken = std::mem::take(&mut *waiting);
+        waiting.calls = calls;
+        taken
+    }
+
+    /// What was heard so far was nobody's.
+    pub fn forget(&self) {
+        *self.locked() = Waiting::default();
     }
 
     /// Completes when something waits, or did since the last time that this completed.
@@ -88,7 +104,11 @@ impl Told {
     pub fn summary(told: Option<&Self>) -> String {
         match told.map(|told| told.deaf.load(Ordering::Relaxed)) {
             None => "refusals are not told: the policy's denials are quiet".to_owned(),
-            Some(0) => "refusals are told: connect, bind".to_owned(),
+            Some(0) if told.is_some_and(|told| told.policy.logs(LogSource::Seccomp)) => {
+                "refusals are told: connect, bind; system calls and sockets are the kernel's to record"
+                    .to_owned()
+            }
+            Some(0) => "refusals are told: connect, bind, sockets, system calls".to_owned(),
             Some(errno) => format!(
                 "refusals are not told: the kernel gives no seccomp listener ({})",
                 Errno::from_raw(errno).desc()
@@ -111,6 +131,14 @@ impl Listener for Told {
         self.woken.notify_one();
     }
 
+    fn refused(&self, RefusedCall { name, arguments, .. }: RefusedCall) {
+        let Some(refusal) = refused_call(&self.policy, &self.setting, name, &arguments) else {
+            return;
+        };
+        self.locked().add_call(refusal);
+        self.woken.notify_one();
+    }
+
     fn unread(&self) {
         self.unread.fetch_add(1, Ordering::Relaxed);
     }
@@ -130,6 +158,18 @@ impl Waiting {
             self.refusals.push((refusal, 1));
         } else {
             self.beyond += 1;
+        }
+    }
+
+    fn add_call(&mut self, refusal: Refusal) {
+        let waits = self.refusals.iter().any(|(known, _)| *known == refusal);
+        if waits {
+            self.add(refusal);
+        } else if self.calls.contains(&refusal.what) || self.calls.len() == MOST_CALLS {
+            self.again += 1;
+        } else {
+            self.calls.push(refusal.what.clone());
+            self.add(refusal);
         }
     }
 }
@@ -175,9 +215,37 @@ mod tests {
     }
 
     #[test]
+    fn a_call_is_told_once_in_a_life_and_counted_after_that() {
+        let told = told();
+        let call = |name, first| {
+            told.refused(RefusedCall { pid: 1, name, arguments: [first, 2, 0, 0, 0, 0] });
+        };
+        for _ in 0..3 {
+            call("ptrace", 0);
+        }
+        call("clone3", 0);
+        let waiting = told.take();
+        assert_eq!((waiting.refusals.len(), waiting.refusals[0].1, waiting.again), (1, 3, 0));
+        call("ptrace", 0);
+        call("socket", 2);
+        let waiting = told.take();
+        assert_eq!((waiting.refusals.len(), waiting.again), (1, 1));
+        for family in 50..500 {
+            call("socket", family);
+        }
+        let waiting = told.take();
+        let total = waiting.refusals.len() as u64 + waiting.beyond + waiting.again;
+        assert_eq!((waiting.refusals.len(), total), (MOST, 450));
+        assert!(told.locked().calls.len() <= MOST_CALLS);
+    }
+
+    #[test]
     fn the_status_says_who_is_told_of_what() {
         let told = told();
-        assert_eq!(Told::summary(Some(&told)), "refusals are told: connect, bind");
+        assert_eq!(
+            Told::summary(Some(&told)),
+            "refusals are told: connect, bind, sockets, system calls"
+        );
         told.deaf(Errno::EBUSY as i32);
         assert!(Told::summary(Some(&told)).contains("no seccomp listener"));
         assert!(Told::summary(None).contains("quiet"));

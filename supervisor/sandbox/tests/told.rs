@@ -18,7 +18,12 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use casemate_protocol::policy::decide::{Transport, Way};
-use casemate_sandbox::{Attempt, Exit, Listener, Program, SessionSpawner, Spawner, Wall};
+use casemate_protocol::policy::{AUDIT, DEVELOPER, Policy};
+use casemate_protocol::ports::PortRange;
+use casemate_protocol::tier::Tier;
+use casemate_sandbox::{
+    Attempt, Exit, Listener, Places, Program, RefusedCall, SessionSpawner, Spawner, Wall,
+};
 use landlock::{
     ABI, Access as _, AccessFs, AccessNet, CompatLevel, Compatible as _, NetPort, PathBeneath,
     PathFd, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _,
@@ -37,6 +42,8 @@ const TESTS: &[support::Test] = &[
     ("who_cannot_be_read_is_counted_and_refused_all_the_same", unreadable),
     ("beside_another_listener_nothing_is_heard_and_the_wall_holds", deaf),
     ("a_wall_that_refuses_seccomp_is_heard_all_the_same", own_program),
+    ("what_a_policy_refuses_is_heard_with_the_same_errno_and_nothing_is_let_through", refused),
+    ("where_nobody_can_hear_the_wall_refuses_by_itself", refused_deaf),
 ];
 
 fn main() {
@@ -51,6 +58,8 @@ fn main() {
             "ticking" => ticking(port(0)),
             "undumpable" => undumpable(port(0)),
             "deaf" => deaf_inside(port(0)),
+            "refused" => println!("{:?}", refused_calls()),
+            "refused-deaf" => refused_deaf_inside(),
             other => panic!("{other}"),
         }
     });
@@ -60,6 +69,7 @@ fn main() {
 #[derive(Debug, Default)]
 struct Ears {
     heard: Mutex<Vec<Attempt>>,
+    refused: Mutex<Vec<(&'static str, [u64; 6])>>,
     unread: AtomicU64,
     deaf: AtomicI32,
     held: Mutex<bool>,
@@ -75,6 +85,10 @@ impl Listener for Ears {
         if self.slow {
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    fn refused(&self, call: RefusedCall) {
+        self.refused.lock().unwrap().push((call.name, call.arguments));
     }
 
     fn unread(&self) {
@@ -418,9 +432,9 @@ fn deaf() {
     assert_eq!(said.trim(), format!("{} {EACCES}", Errno::EBUSY as i32), "{errors}");
 }
 
-fn deaf_inside(port: u16) {
+/// Puts a listener around this process, which asks about a call that nobody makes.
+fn other_listener() {
     nix::sys::prctl::set_no_new_privs().unwrap();
-    // Asks about a call that nobody makes.
     let number = u32::try_from(libc::SYS_mq_unlink).unwrap();
     let step = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
     let program = [
@@ -436,6 +450,10 @@ fn deaf_inside(port: u16) {
         libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program)
     };
     assert!(other >= 0);
+}
+
+fn deaf_inside(port: u16) {
+    other_listener();
     let Session { spawner, session } = Session::new();
     let ears = Arc::new(Ears::default());
     let (_, said) = run(&session, &told(1, &ears), "one", &[&port.to_string()]);
@@ -459,5 +477,101 @@ fn own_program() {
     let wall = wall(1, vec![program]).told_to(Arc::clone(&ears) as Arc<dyn Listener>).unwrap();
     let (_, said) = run(&session, &wall, "one", &[&closed.to_string()]);
     assert_eq!((said.trim(), ears.heard().len()), (EACCES.to_string().as_str(), 1));
+    over(session, spawner);
+}
+
+/// Behind a built-in policy's whole wall.
+fn of_policy(text: &str, root: &Path) -> Wall {
+    for name in ["work", "home", "scratch"] {
+        std::fs::create_dir_all(root.join(name)).unwrap();
+    }
+    let places = Places {
+        work: root.join("work"),
+        home: root.join("home"),
+        scratch: root.join("scratch"),
+        skills: None,
+        programs: vec![this_program()],
+        read: Vec::new(),
+        never: Vec::new(),
+        private: Vec::new(),
+        ports: PortRange { first: 1, count: 0 },
+        connect: Vec::new(),
+        tier: Tier::Domain,
+    };
+    Wall::build(&Policy::parse(text).unwrap(), &places).unwrap()
+}
+
+/// The errnos of: a call without conditions, one with, one whose errno is ENOSYS, two kinds of sockets, and one call that is allowed.
+fn refused_calls() -> [i32; 6] {
+    let call = |number, one: libc::c_long, two: libc::c_long| {
+        // SAFETY: numbers; the wall refuses all of them before a pointer would be followed.
+        Errno::result(unsafe { libc::syscall(number, one, two, 0, 0, 0, 0) })
+            .map_or_else(|errno| errno as i32, |_| 0)
+    };
+    [
+        call(libc::SYS_bpf, 0, 0),
+        call(libc::SYS_ioctl, 0, 0x5412),
+        call(libc::SYS_io_uring_setup, 0, 0),
+        call(libc::SYS_socket, libc::AF_INET.into(), libc::SOCK_DGRAM.into()),
+        call(libc::SYS_socket, libc::AF_PACKET.into(), libc::SOCK_RAW.into()),
+        call(libc::SYS_getpriority, 0, 0),
+    ]
+}
+
+const REFUSED: [i32; 6] = [
+    Errno::EPERM as i32,
+    Errno::EPERM as i32,
+    Errno::ENOSYS as i32,
+    Errno::EACCES as i32,
+    Errno::EACCES as i32,
+    0,
+];
+
+fn refused() {
+    let Session { spawner, session } = Session::new();
+    let dir = temp_dir();
+    let said_behind = |wall: &Wall| {
+        let (exit, said) = run(&session, wall, "refused", &[]);
+        assert_eq!(exit, Exit::Code(0), "{said}");
+        said.trim().to_owned()
+    };
+    let alone = said_behind(&of_policy(DEVELOPER, dir.path()));
+    assert_eq!(alone, format!("{REFUSED:?}"));
+    let ears = Arc::new(Ears::default());
+    let wall = of_policy(DEVELOPER, dir.path());
+    let heard = said_behind(&wall.told_to(Arc::clone(&ears) as Arc<dyn Listener>).unwrap());
+    assert_eq!(heard, alone, "told or not, the answers are the same");
+    let refused: Vec<_> = ears.refused.lock().unwrap().clone();
+    let names: Vec<&str> = refused.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names, ["bpf", "ioctl", "socket", "socket"]);
+    assert_eq!(refused[2].1[..2], [2, 2]);
+    // Where the kernel is to record them, they are its own.
+    let ears = Arc::new(Ears::default());
+    let wall = of_policy(AUDIT, dir.path()).told_to(Arc::clone(&ears) as Arc<dyn Listener>);
+    assert_eq!(said_behind(&wall.unwrap()), alone);
+    assert!(ears.refused.lock().unwrap().is_empty());
+    over(session, spawner);
+}
+
+fn refused_deaf() {
+    let output = std::process::Command::new(this_program())
+        .args(["inside", "refused-deaf"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{said} {errors}");
+}
+
+fn refused_deaf_inside() {
+    other_listener();
+    let Session { spawner, session } = Session::new();
+    let dir = temp_dir();
+    let ears = Arc::new(Ears::default());
+    let wall = of_policy(DEVELOPER, dir.path()).told_to(Arc::clone(&ears) as Arc<dyn Listener>);
+    let (exit, said) = run(&session, &wall.unwrap(), "refused", &[]);
+    assert_eq!((exit, said.trim()), (Exit::Code(0), format!("{REFUSED:?}").as_str()));
+    assert!(ears.refused.lock().unwrap().is_empty());
+    assert_eq!(ears.deaf.load(Ordering::SeqCst), Errno::EBUSY as i32);
     over(session, spawner);
 }

@@ -22,7 +22,6 @@ use crate::relay::generation::{Generation, Parts};
 use crate::relay::journal::Journals;
 use crate::relay::saved;
 use crate::relay::view::View;
-use crate::told::Told;
 
 /// Orders are few and small.
 const ORDERS: usize = 16;
@@ -80,7 +79,9 @@ pub fn start(
     let state = held.path().to_owned();
     let attachments = Attachments::new(&state).map_err(volume)?;
     // What was tried on the walls so far was the worker's own doing.
-    drop(ready.told.as_deref().map(Told::take));
+    if let Some(told) = &ready.told {
+        told.forget();
+    }
     let metrics = Rc::new(Metrics::default());
     let drained = Rc::new(Notify::new());
     let wall = Rc::new(ready.wall);

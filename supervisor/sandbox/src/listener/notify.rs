@@ -89,9 +89,18 @@ pub(super) fn still_waits(listener: &OwnedFd, asked: &Notification) -> bool {
 
 /// Lets the call be made, as if nobody had asked.
 pub(super) fn go_on(listener: &OwnedFd, asked: &Notification) -> Result<(), Errno> {
-    let response = Response { id: asked.id, value: 0, error: 0, flags: CONTINUE };
+    send(listener, &Response { id: asked.id, value: 0, error: 0, flags: CONTINUE })
+}
+
+/// Answers in the kernel's place: the call is not made.
+pub(super) fn refuse(listener: &OwnedFd, asked: &Notification, errno: u16) -> Result<(), Errno> {
+    send(listener, &Response { id: asked.id, value: 0, error: -i32::from(errno), flags: 0 })
+}
+
+fn send(listener: &OwnedFd, response: &Response) -> Result<(), Errno> {
     // SAFETY: the kernel reads one `struct seccomp_notif_resp` that lives as long as the call.
-    let sent = unsafe { libc::ioctl(listener.as_raw_fd(), SEND as _, &raw const response) };
+    let sent =
+        unsafe { libc::ioctl(listener.as_raw_fd(), SEND as _, std::ptr::from_ref(response)) };
     Errno::result(sent).map(drop)
 }
 

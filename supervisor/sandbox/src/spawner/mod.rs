@@ -29,7 +29,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use nix::errno::Errno;
 use nix::sys::wait::waitpid;
@@ -39,7 +39,7 @@ pub use command::{Command, ProbeAnswer, SpawnError, Step};
 pub(crate) use scope::SignalScope;
 pub use watch::Usage;
 
-use crate::listener;
+use crate::listener::Telling;
 use crate::single::require_single_thread;
 use crate::wall::{Wall, WallId};
 use wire::{Header, Kind, Reply, SpawnBody};
@@ -306,8 +306,10 @@ impl Client {
     /// Gives the session a wall; the socket of its thread, which has not said yet that it stands.
     fn hand_over(&self, wall: &Wall) -> Result<(WallId, UnixStream), SpawnError> {
         let programs: Vec<_> = wall.programs().iter().map(crate::Program::instructions).collect();
-        let told = wall.told().map_or(&[][..], |(program, _)| program.instructions());
-        let parts = wire::encode_wall(&programs, wall.rlimits(), wall.logging(), told);
+        let telling = wall.telling();
+        let told = telling.map_or(&[][..], |telling| telling.program().instructions());
+        let alone = telling.is_some_and(Telling::alone);
+        let parts = wire::encode_wall(&programs, wall.rlimits(), wall.logging(), told, alone);
         let (socket, theirs) = pair()?;
         let handed: Vec<_> = wall.ruleset_fd().into_iter().chain([theirs.as_fd()]).collect();
         call(&self.socket, Kind::Wall, &parts, &handed)?;
@@ -318,12 +320,13 @@ impl Client {
 /// Waits until the thread of a wall has it on.
 fn stands(wall: &Wall, socket: UnixStream) -> Result<UnixStream, SpawnError> {
     let (reply, listener) = first_reply(&socket)?;
-    if let Some((_, hears)) = wall.told() {
+    if let Some(telling) = wall.telling() {
         match listener {
             // Where it gets no thread the socket is dropped, and with it the only thread behind this wall.
-            Some(descriptor) => listener::serve(descriptor, Arc::clone(hears))
+            Some(descriptor) => telling
+                .serve(descriptor)
                 .map_err(|source| SpawnError { step: Step::Clone, source })?,
-            None => hears.deaf(reply.errno),
+            None => telling.deaf(reply.errno),
         }
     }
     Ok(socket)

@@ -50,7 +50,9 @@ impl Starter {
         let ready = Stack::new().map_err(|errno| (Step::Stack, errno)).and_then(|stack| {
             // Before the others, which may refuse seccomp(2).
             let listener = self.listen();
-            self.put_on_programs()?;
+            if !(self.wall.alone && matches!(listener, Some(Ok(_)))) {
+                self.put_on_programs()?;
+            }
             Ok((stack, listener))
         });
         match ready {

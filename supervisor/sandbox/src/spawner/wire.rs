@@ -105,6 +105,8 @@ pub(super) struct WallBody {
     pub(super) logging: Logging,
     /// What has the kernel ask; empty where nobody hears.
     pub(super) told: Vec<libc::sock_filter>,
+    /// Where it is on, it stands for the filters.
+    pub(super) alone: bool,
 }
 
 pub(super) fn encode_wall(
@@ -112,8 +114,10 @@ pub(super) fn encode_wall(
     rlimits: &[Rlimit],
     logging: Logging,
     told: &[libc::sock_filter],
+    alone: bool,
 ) -> Vec<u8> {
     let mut out = Vec::new();
+    out.extend(u32::from(alone).to_ne_bytes());
     out.extend(logging.restrict_self.to_ne_bytes());
     out.extend(logging.filter.to_ne_bytes());
     put_len(&mut out, rlimits.len());
@@ -136,6 +140,7 @@ pub(super) fn encode_wall(
 
 pub(super) fn decode_wall(body: &[u8]) -> Option<WallBody> {
     let mut reader = Reader(body);
+    let alone = reader.u32()? == 1;
     let logging = Logging { restrict_self: reader.u32()?, filter: reader.u32()? };
     let mut rlimits = Vec::new();
     for _ in 0..reader.u32()? {
@@ -148,7 +153,7 @@ pub(super) fn decode_wall(body: &[u8]) -> Option<WallBody> {
         programs.push(reader.program()?);
     }
     let told = reader.program()?;
-    Some(WallBody { programs, rlimits, logging, told })
+    Some(WallBody { programs, rlimits, logging, told, alone })
 }
 
 /// A command as it is passed to execve(2): borrowed from the request's body.
@@ -289,11 +294,11 @@ mod tests {
         let instruction = libc::sock_filter { code: 0x15, jt: 1, jf: 2, k: 0x8000_0001 };
         let limit = Rlimit { resource: libc::RLIMIT_NOFILE, soft: 1, hard: u64::MAX };
         let logging = Logging { restrict_self: 5, filter: 2 };
-        let body = encode_wall(&[&[instruction; 3], &[]], &[limit], logging, &[instruction]);
+        let body = encode_wall(&[&[instruction; 3], &[]], &[limit], logging, &[instruction], true);
         let wall = decode_wall(&body).unwrap();
         assert_eq!((wall.rlimits, wall.logging), (vec![limit], logging));
         assert_eq!(wall.programs.iter().map(Vec::len).collect::<Vec<_>>(), [3, 0]);
-        assert_eq!(wall.told.len(), 1);
+        assert_eq!((wall.told.len(), wall.alone), (1, true));
         let back = wall.programs[0][2];
         assert_eq!((back.code, back.jt, back.jf, back.k), (0x15, 1, 2, 0x8000_0001));
     }
@@ -302,7 +307,7 @@ mod tests {
     fn a_message_that_was_cut_off_is_none() {
         let limit = Rlimit { resource: libc::RLIMIT_NOFILE, soft: 1, hard: 2 };
         let instruction = libc::sock_filter { code: 6, jt: 0, jf: 0, k: 0 };
-        let wall = encode_wall(&[&[instruction; 2]], &[limit], Logging::default(), &[]);
+        let wall = encode_wall(&[&[instruction; 2]], &[limit], Logging::default(), &[], false);
         let spawn = encode_spawn(&command());
         let probe = encode_probe(&[c"/a", c"/b"]);
         assert!((0..wall.len()).all(|end| decode_wall(&wall[..end]).is_none()));

@@ -27,11 +27,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use casemate_protocol::policy::Policy;
+use casemate_protocol::policy::{LogSource, Policy};
 use casemate_protocol::ports::PortRange;
 use casemate_protocol::tier::Tier;
 
-use crate::listener::{self, Listener};
+use crate::listener::{Listener, Telling};
 pub use egress::check_egress;
 use nix::sys::resource::{Resource, getrlimit};
 
@@ -42,7 +42,7 @@ pub use log::Logging;
 pub use rlimits::Rlimit;
 pub use ruleset::{landlock_abi, landlock_errata};
 pub use seccomp::check_calls;
-pub(crate) use seccomp::{notifying, own_architecture};
+pub(crate) use seccomp::{Verdicts, notifying, own_architecture, telling};
 pub use syscalls::syscall_number;
 
 /// The concrete paths and ports that a policy's placeholders stand for.
@@ -154,7 +154,9 @@ pub struct Wall {
     rlimits: Vec<Rlimit>,
     logging: Logging,
     notes: Vec<String>,
-    told: Option<(Program, Arc<dyn Listener>)>,
+    /// What its program was made of, where its refusals can be told.
+    verdicts: Option<Verdicts>,
+    telling: Option<Telling>,
 }
 
 // === impl Wall ===
@@ -180,9 +182,9 @@ impl Wall {
         // Without Landlock no rule may count on what it restricts.
         let abi = if layers.landlock || layers.scope { ruleset::require(policy)? } else { 0 };
         let calls = if layers.landlock { abi } else { 0 };
-        let programs = match layers.seccomp {
+        let (programs, verdicts) = match layers.seccomp {
             true => seccomp::compile(policy, places.tier, calls)?,
-            false => Vec::new(),
+            false => Default::default(),
         };
         let (rlimits, mut notes) =
             if layers.rlimits { rlimits::fit(policy)? } else { Default::default() };
@@ -193,13 +195,14 @@ impl Wall {
             notes.extend(opened.notes);
         }
         let logging = log::flags(policy, abi);
-        let told = None;
-        Ok(Self { id: WallId::next(), ruleset: fd, programs, rlimits, logging, notes, told })
+        let verdicts = tellable(policy, verdicts);
+        let (id, telling) = (WallId::next(), None);
+        Ok(Self { id, ruleset: fd, programs, rlimits, logging, notes, verdicts, telling })
     }
 
     fn whole(policy: &Policy, places: &Places) -> Result<Self, WallError> {
         let abi = ruleset::require(policy)?;
-        let programs = seccomp::compile(policy, places.tier, abi)?;
+        let (programs, verdicts) = seccomp::compile(policy, places.tier, abi)?;
         let (rlimits, lowered) = rlimits::fit(policy)?;
         let ruleset = ruleset::open_of(policy, places, abi, Layers::ALL)?;
         let instructions: usize = programs.iter().map(|program| program.instructions.len()).sum();
@@ -222,7 +225,8 @@ impl Wall {
             rlimits,
             logging,
             notes,
-            told: None,
+            verdicts: tellable(policy, verdicts),
+            telling: None,
         })
     }
 
@@ -230,7 +234,8 @@ impl Wall {
     #[must_use]
     pub fn from_parts(ruleset: OwnedFd, programs: Vec<Program>, rlimits: Vec<Rlimit>) -> Self {
         let (logging, notes, ruleset) = (Logging::default(), Vec::new(), Some(ruleset));
-        Self { id: WallId::next(), ruleset, programs, rlimits, logging, notes, told: None }
+        let (id, verdicts, telling) = (WallId::next(), None, None);
+        Self { id, ruleset, programs, rlimits, logging, notes, verdicts, telling }
     }
 
     /// Lets each process behind the wall start another only while the kernel counts fewer than `tasks` of its user in its user
@@ -243,19 +248,19 @@ impl Wall {
         self
     }
 
-    /// Has somebody hear of what processes behind the wall try of the network ([`listener`]). A process has one such wall around
-    /// it at most, whoever made the other.
+    /// Has somebody hear of what processes behind the wall try of the network, and of the system calls and sockets that its policy
+    /// refuses ([`crate::Listener`]). A process has one such wall around it at most, whoever made the other.
     ///
     /// # Errors
     /// [`WallError::Architecture`].
     pub fn told_to(mut self, listener: Arc<dyn Listener>) -> Result<Self, WallError> {
-        self.told = Some((listener::program()?, listener));
+        self.telling = Some(Telling::new(self.verdicts.as_ref(), listener)?);
         Ok(self)
     }
 
-    /// Who hears, and the program for it, which goes on before the others: they may refuse seccomp(2).
-    pub(crate) fn told(&self) -> Option<&(Program, Arc<dyn Listener>)> {
-        self.told.as_ref()
+    /// Who hears, and the program for it.
+    pub(crate) fn telling(&self) -> Option<&Telling> {
+        self.telling.as_ref()
     }
 
     /// This wall's name towards the spawner.
@@ -292,4 +297,9 @@ impl Wall {
     pub fn summary(&self) -> Vec<String> {
         self.notes.clone()
     }
+}
+
+/// Where the kernel is to record what the filter refuses, the filter has to refuse it by itself.
+fn tellable(policy: &Policy, verdicts: Verdicts) -> Option<Verdicts> {
+    (!policy.logs(LogSource::Seccomp)).then_some(verdicts)
 }

@@ -87,6 +87,14 @@ impl Verdict {
     pub(crate) fn always(action: Action) -> Self {
         Self { clauses: Vec::new(), otherwise: action }
     }
+
+    /// What the program does with a call of these arguments.
+    pub(crate) fn of(&self, arguments: &[u64; 6]) -> Action {
+        let known = arguments.map(Some);
+        let holds = |one: &Condition| one.holds(&known) == Some(true);
+        let clause = self.clauses.iter().find(|clause| clause.all.iter().all(holds));
+        clause.map_or(self.otherwise, |clause| clause.action)
+    }
 }
 
 /// Lays verdicts out; a number that is not among them is allowed.

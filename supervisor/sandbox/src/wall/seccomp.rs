@@ -20,19 +20,83 @@ use super::{Program, WallError, sockets};
 /// Alternatives of one rule; a program holds 4096 instructions.
 const MAX_ALTERNATIVES: usize = 512;
 
-/// The programs in the order in which they are to be installed.
-pub(super) fn compile(policy: &Policy, tier: Tier, abi: u32) -> Result<Vec<Program>, WallError> {
-    Ok(vec![program::lay_out(own_architecture()?, &verdicts(policy, tier, abi)?)?])
+/// What becomes of the calls that rules name, by number.
+pub(crate) type Verdicts = BTreeMap<u32, Verdict>;
+
+/// The programs in the order in which they are to be installed, and what they were made of.
+pub(super) fn compile(
+    policy: &Policy,
+    tier: Tier,
+    abi: u32,
+) -> Result<(Vec<Program>, Verdicts), WallError> {
+    let verdicts = verdicts(policy, tier, abi)?;
+    Ok((vec![program::lay_out(own_architecture()?, &verdicts)?], verdicts))
+}
+
+/// Calls whose refusal is the program's own all the same: connect(2) and bind(2), which are let through when they are asked about, and
+/// what a wall's thread does between putting the program on and handing its listener over, when nobody is there to answer.
+const UNTOLD: [&str; 14] = [
+    "bind",
+    "brk",
+    "close",
+    "connect",
+    "exit",
+    "futex",
+    "madvise",
+    "mmap",
+    "mprotect",
+    "mremap",
+    "munmap",
+    "rt_sigreturn",
+    "sendmsg",
+    "write",
+];
+
+/// These verdicts, but where they refuse the kernel asks first. ENOSYS stays as it is: it sends a library to another call, and nothing
+/// fails by it. With the program, what is asked about and has to be refused.
+pub(crate) fn telling(verdicts: &Verdicts) -> Result<(Program, Verdicts), WallError> {
+    let untold: Vec<u32> = UNTOLD.into_iter().filter_map(number).collect();
+    let asks = |action: Action| match action {
+        Action::Errno(errno) if errno != Errno::Enosys => Action::Notify,
+        other => other,
+    };
+    let mut all = verdicts.clone();
+    let mut refused = Verdicts::new();
+    for (number, verdict) in &mut all {
+        if untold.contains(number) {
+            continue;
+        }
+        let before = verdict.clone();
+        verdict.otherwise = asks(verdict.otherwise);
+        for clause in &mut verdict.clauses {
+            clause.action = asks(clause.action);
+        }
+        if *verdict != before {
+            refused.insert(*number, before);
+        }
+    }
+    for number in ["connect", "bind"].into_iter().filter_map(number) {
+        let verdict = all.entry(number).or_insert_with(Verdict::allow);
+        if verdict.otherwise == Action::Allow {
+            verdict.otherwise = Action::Notify;
+        }
+    }
+    Ok((program::lay_out(own_architecture()?, &all)?, refused))
+}
+
+fn number(name: &str) -> Option<u32> {
+    match syscalls::find(name) {
+        Some(Found::Number(number)) => Some(number),
+        _ => None,
+    }
 }
 
 /// A program that has the kernel ask about these calls and lets all others pass; beside a program that refuses one of them
 /// the refusal holds (seccomp(2): the action that comes first in its list).
 pub(crate) fn notifying(names: &[&str]) -> Result<Program, WallError> {
-    let numbers = names.iter().filter_map(|name| match syscalls::find(name) {
-        Some(Found::Number(number)) => Some((number, Verdict::always(Action::Notify))),
-        _ => None,
-    });
-    program::lay_out(own_architecture()?, &numbers.collect())
+    let numbers = names.iter().filter_map(|name| number(name));
+    let verdicts = numbers.map(|number| (number, Verdict::always(Action::Notify)));
+    program::lay_out(own_architecture()?, &verdicts.collect())
 }
 
 /// The architecture that programs are made for: the one that this is.
@@ -51,8 +115,8 @@ pub fn check_calls(policy: &Policy) -> Result<(), WallError> {
     compile(policy, Tier::Pod, u32::MAX).map(drop)
 }
 
-fn verdicts(policy: &Policy, tier: Tier, abi: u32) -> Result<BTreeMap<u32, Verdict>, WallError> {
-    let mut verdicts = BTreeMap::new();
+fn verdicts(policy: &Policy, tier: Tier, abi: u32) -> Result<Verdicts, WallError> {
+    let mut verdicts = Verdicts::new();
     for call in SocketCall::ALL {
         if let Some(Found::Number(number)) = syscalls::find(call.name()) {
             let allowed = policy.sockets.allowing(call, tier, abi);

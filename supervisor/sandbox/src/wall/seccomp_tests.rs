@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use super::super::program::tests::{X86_64, a_condition, answers, data, run, value};
 use super::*;
 
+const X32: u32 = 0x4000_0001;
 const TIERS: [Tier; 3] = [Tier::Domain, Tier::Namespace, Tier::Pod];
 const NAMES: [&str; 4] = ["read", "clone", "ioctl", "socketpair"];
 
@@ -173,13 +174,54 @@ fn no_socket_rule_of_a_built_in_policy_is_idle() {
     }
 }
 
+/// What is told is refused by the same rules with the same errno, and what is let through is let through: but connect(2) and bind(2),
+/// nothing that the policy allows is asked about.
+#[test]
+fn a_program_that_tells_differs_in_who_answers_alone() {
+    let named = |name| number(name).unwrap();
+    for ((name, text), tier) in BUILT_IN.into_iter().flat_map(|one| TIERS.map(|tier| (one, tier))) {
+        let policy = Policy::parse(text).unwrap();
+        let (programs, verdicts) = compile(&policy, tier, 7).unwrap();
+        let (telling, refused) = telling(&verdicts).unwrap();
+        let mut asked = 0;
+        for call in (0..480).chain([X32, u32::MAX]) {
+            for value in [0, 1, 2, 10, 0x8, 0x5412, 0x2000_0000, 0x1000_0000, u64::MAX] {
+                for argument in 0..4 {
+                    let mut arguments = [0; 6];
+                    arguments[argument] = value;
+                    let data = data(call, X86_64, arguments);
+                    let (alone, told) = (run(&programs[0], &data), run(&telling, &data));
+                    if told != libc::SECCOMP_RET_USER_NOTIF {
+                        let silent = call == named("sendmsg")
+                            || alone == libc::SECCOMP_RET_ERRNO | u32::from(Errno::Enosys.number());
+                        let errno = alone & 0xffff_0000 == libc::SECCOMP_RET_ERRNO;
+                        assert_eq!((alone, errno && !silent), (told, false), "{name} {call}");
+                        continue;
+                    }
+                    asked += 1;
+                    if call == named("connect") || call == named("bind") {
+                        assert_eq!(alone, libc::SECCOMP_RET_ALLOW);
+                        assert!(!refused.contains_key(&call));
+                        continue;
+                    }
+                    let Action::Errno(errno) = refused[&call].of(&arguments) else {
+                        panic!("{name} {call} {arguments:x?} would be answered by nobody")
+                    };
+                    assert_eq!(alone, libc::SECCOMP_RET_ERRNO | u32::from(errno.number()));
+                }
+            }
+        }
+        assert!(asked > 500, "{name}: {asked}");
+    }
+}
+
 /// A notification costs each path call 3 times as much: a wall answers by itself, in the kernel.
 #[test]
 fn no_built_in_policy_asks_a_process_about_a_call() {
     for ((name, text), tier) in BUILT_IN.into_iter().flat_map(|one| TIERS.map(|tier| (one, tier))) {
         let policy = Policy::parse(text).unwrap();
         for abi in 6..12 {
-            for program in compile(&policy, tier, abi).unwrap() {
+            for program in compile(&policy, tier, abi).unwrap().0 {
                 let answers = answers(&program);
                 assert!(answers.contains(&libc::SECCOMP_RET_ALLOW), "{name} {tier} {abi}");
                 assert!(!answers.contains(&libc::SECCOMP_RET_USER_NOTIF), "{name} {tier} {abi}");

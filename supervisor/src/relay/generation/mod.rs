@@ -234,9 +234,14 @@ impl Generation {
     /// Tells, counts and records what the walls have refused.
     pub fn tell_refusals(&mut self) {
         let Some(told) = &self.parts.told else { return };
-        let Waiting { refusals, beyond } = told.take();
+        let Waiting { refusals, beyond, again, .. } = told.take();
         let metrics = Rc::clone(&self.parts.metrics);
         metrics.actions_unread.set(told.unread());
+        // Said in an earlier turn: on record and counted, and no noise in this one.
+        if again > 0 {
+            add(&metrics.actions_refused, again);
+            self.parts.audit.record(audit::Event::refused("calls that were told before", again));
+        }
         for (refusal, times) in refusals {
             add(&metrics.actions_refused, times);
             self.parts.audit.record(audit::Event::refused(&refusal.what, times));

@@ -1,12 +1,17 @@
 //! A refusal in words: what was refused, by which rule, and the lines that would allow it.
 //!
-//! Pure. What always holds: with the lines of a [`Refusal`] added, the policy allows what was refused.
+//! Pure. What always holds: with the lines of a [`Refusal`] added, or the names taken out that it says are to be taken out, the policy
+//! allows what was refused.
+
+mod calls;
 
 use std::net::SocketAddr;
 
 use super::decide::{Outcome, Setting, Transport, Way, port};
 use super::learn::OWN_PORTS;
 use super::{Policy, Port, SocketFamily};
+
+pub use calls::{names_line, refused_call, risk};
 
 /// What is told of a refusal.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +22,17 @@ pub struct Refusal {
     pub why: String,
     /// The lines for a policy file, where lines would do.
     pub allow: Option<String>,
+    /// Where it takes a name less: the tables that name it.
+    pub without: Vec<Without>,
+}
+
+/// A system call that is to be taken out of a `[[syscall]]` table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Without {
+    /// Where the table begins, from 1.
+    pub line: usize,
+    /// The names that stay; none: the table goes.
+    pub names: Vec<String>,
 }
 
 /// The refusal of connect(2) or bind(2) with an address; `None`: the policy does not refuse it, whatever the kernel and the
@@ -49,7 +65,7 @@ pub fn refusal(
             "Policy {}, line {} ({}) refuses it: {}",
             policy.name, rule.line, rule.what, rule.reason
         );
-        return Some(Refusal { what, why, allow: None });
+        return Some(Refusal::new(what, why, None));
     }
     let number = address.port();
     let mut why = format!("No [[{table}]] rule of policy {} names port {number}. ", policy.name);
@@ -59,7 +75,7 @@ pub fn refusal(
             let last = own.first.saturating_add(own.count - 1);
             why += &format!("; this session's are {} to {last}", own.first);
         }
-        return Some(Refusal { what, why: why + ".", allow: None });
+        return Some(Refusal::new(what, why + ".", None));
     }
     let allow = format!("[[{table}]]\n{name} = [{number}]\nreason = \"...\"\n");
     why += &format!("In the policy, this would allow it:\n\n{allow}");
@@ -67,16 +83,24 @@ pub fn refusal(
     if (transport, way) == (Transport::Tcp, Way::Connect) && by_session {
         why += &format!("\nFor one session: --connect {number}");
     }
-    Some(Refusal { what, why, allow: Some(allow) })
+    Some(Refusal::new(what, why, Some(allow)))
+}
+
+// === impl Refusal ===
+
+impl Refusal {
+    fn new(what: String, why: String, allow: Option<String>) -> Self {
+        Self { what, why, allow, without: Vec::new() }
+    }
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::policy::{BUILT_IN, DEVELOPER, STRICT};
     use crate::ports::PortRange;
 
-    fn setting(policy: &Policy) -> Setting {
+    pub(super) fn setting(policy: &Policy) -> Setting {
         let ports = Some(PortRange { first: 21_009, count: 15 });
         Setting { ports, connect: Some(vec![4000]), ..Setting::symbolic(policy) }
     }
