@@ -1,5 +1,7 @@
 //! An ACP host made of the official Rust client library: it owns one agent subprocess and what that said.
 
+pub(crate) mod scene;
+
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

@@ -1,0 +1,82 @@
+//! A real agent in a place of its own, with the stub model, and what is done with each of them.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use agent_client_protocol::v1::schema::{SessionId, StopReason};
+use casemate_protocol::api::WorkerView;
+use casemate_suite::llm_stub::LlmStub;
+use casemate_suite::place::Place;
+use casemate_suite::real_agent::RealAgent;
+use casemate_suite::{processes, skip};
+use nix::sys::signal::Signal;
+
+use super::Host;
+
+pub(crate) struct Scene {
+    pub(crate) agent: RealAgent,
+    pub(crate) place: Place,
+    pub(crate) stub: LlmStub,
+}
+
+// === impl Scene ===
+
+impl Scene {
+    /// Nothing where the agent is not installed; the skip is told.
+    pub(crate) fn set(agent: RealAgent) -> Option<Self> {
+        if agent.command().is_none() {
+            skip::skip(&format!("npm: {} in conformance/.cache/npm", agent.package()));
+            return None;
+        }
+        let (place, stub) = (Place::new(), LlmStub::start().unwrap());
+        agent.home_template(&place.path().join("template"), &stub).unwrap();
+        Some(Self { agent, place, stub })
+    }
+
+    /// A host of `casemate acp` with the agent, introduced.
+    pub(crate) async fn host(&self) -> Host {
+        let host = Host::start(self.agent.bridge(&self.place, &self.stub).unwrap()).await;
+        let hello = host.initialize().await.unwrap();
+        assert!(hello.agent_capabilities.load_session, "{hello:?}");
+        host
+    }
+
+    pub(crate) fn worker(&self, session: &SessionId) -> WorkerView {
+        let sessions = self.place.sessions().expect("the allocator answers");
+        let view = sessions.into_iter().find(|view| view.id.as_str() == session.0.as_ref());
+        view.expect("the session is listed").worker.expect("its worker lives")
+    }
+
+    pub(crate) fn worktree(&self, session: &SessionId) -> PathBuf {
+        self.worker(session).worktree
+    }
+
+    /// A slow turn is cancelled, and the next one is whole.
+    pub(crate) async fn is_cancelled(&self, host: &Host, session: &SessionId) {
+        let slow = host.prompt(session, "do: trickle 600 100");
+        let cancel = async {
+            assert!(host.wait_for(session, "piece3").await);
+            host.cancel(session);
+        };
+        let (stop, ()) = tokio::join!(slow, cancel);
+        assert_eq!(stop.unwrap(), StopReason::Cancelled);
+        assert!(!host.said(session).contains("piece500"));
+        assert_eq!(host.prompt(session, "after it").await.unwrap(), StopReason::EndTurn);
+        assert_eq!(self.stub.asked("after it"), 1, "a prompt reaches the model once");
+    }
+
+    /// Kills the session's worker, whose processes must all be gone then, and the host.
+    pub(crate) async fn crash(&self, host: Host, session: &SessionId) {
+        let pid = i32::try_from(self.worker(session).pid).unwrap();
+        let mut family = processes::below(pid);
+        assert!(!family.is_empty(), "the agent runs below its worker");
+        assert!(processes::signal(pid, Signal::SIGKILL));
+        let gone = processes::until(Duration::from_secs(10), || {
+            family.retain(|process| Path::new(&format!("/proc/{}", process.pid)).exists());
+            processes::reap(&[host.pid()].into());
+            family.is_empty().then_some(())
+        });
+        assert!(gone.is_some(), "outlived their killed worker: {family:?}");
+        host.crash().await;
+    }
+}
