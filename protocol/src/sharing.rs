@@ -115,7 +115,7 @@ pub struct SessionConfig {
     pub session: SessionId,
     /// Its incarnation.
     pub incarnation: Incarnation,
-    /// Its generation: above every one that this worker has hosted of the session's incarnation.
+    /// Its generation: above every one that was ever hosted in this slot of the session's incarnation.
     pub generation: Generation,
     /// `domain`; any other is refused.
     pub tier: Tier,

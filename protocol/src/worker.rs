@@ -275,6 +275,9 @@ pub struct WorkerStatus {
     pub acp_session: Option<String>,
     /// Sessions were prompted at least once in any generation.
     pub prompted: bool,
+    /// A command of `/v1/exec` ran in this generation, to its end or not.
+    #[serde(default)]
+    pub commanded: bool,
     /// Content hash of the policy in force.
     pub policy_revision: String,
     /// Content hash of the skills, if any.

@@ -65,10 +65,10 @@ pub fn make_shared(config: &SharedWorkerConfig) -> Result<(), StartError> {
         ),
     };
     mend(&config.volume, 0o700, ANY).map_err(|error| volume(&config.volume, &error))?;
-    for name in ["sessions", "state", "run"] {
+    for name in ["sessions", "state", "state/floors", "run"] {
         let path = config.volume.join(name);
         make_one(&path, config.host_uid, OURS).map_err(|error| volume(&path, &error))?;
-        if name != "sessions" {
+        if matches!(name, "state" | "run") {
             mend_below(&path).map_err(|error| volume(&path, &error))?;
         }
     }

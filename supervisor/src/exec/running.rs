@@ -20,6 +20,7 @@ pub struct Running {
     /// Since when there has been one all the time.
     since: Cell<Option<Instant>>,
     last_end: Cell<Option<Instant>>,
+    any_ever: Cell<bool>,
     over: Cell<bool>,
     hang_up: Notify,
     left: Notify,
@@ -49,6 +50,17 @@ impl Running {
     #[must_use]
     pub fn count(&self) -> u32 {
         self.count.get()
+    }
+
+    /// A command was started: the session is used from now on.
+    pub fn started(&self) {
+        self.any_ever.set(true);
+    }
+
+    /// Whether one was ever started; a request that ran nothing is none.
+    #[must_use]
+    pub fn any_ever(&self) -> bool {
+        self.any_ever.get()
     }
 
     /// The worker's activity, given that of its turns: a command is work, and idleness begins anew when the last one ends.

@@ -71,12 +71,27 @@ async fn first(socket: &mut Socket) -> Option<String> {
 }
 
 async fn run(mut socket: Socket, text: &str, door: &Door, hold: Hold) {
-    let started = request::read(text, &door.env, &door.work)
-        .and_then(|wanted| Ok((start::start(door, &wanted)?, wanted)));
-    match started {
-        Ok((child, wanted)) => attend(socket, door, child, &wanted, hold).await,
-        Err(end) => say_end(&mut socket, &end).await,
+    let wanted = match request::read(text, &door.env, &door.work) {
+        Ok(wanted) => wanted,
+        Err(end) => return say_end(&mut socket, &end).await,
+    };
+    match start::start(door, &wanted) {
+        Ok(child) => attend(socket, door, child, &wanted, hold).await,
+        Err(end) => {
+            // In fixed words: where it was looked for is the value of a variable.
+            let why = match end {
+                ExecEnd::NotFound { .. } => "not found in the session",
+                _ => "not to be run in the session",
+            };
+            door.audit.record(Event::not_launched(EXEC, &name_of(&wanted), why));
+            say_end(&mut socket, &end).await;
+        }
     }
+}
+
+/// What it is called in the audit log.
+fn name_of(wanted: &Wanted) -> String {
+    wanted.argv.first().map_or_else(String::new, |word| word.to_string_lossy().into_owned())
 }
 
 /// Why such a process runs, in the audit log.
@@ -93,8 +108,8 @@ async fn attend(socket: Socket, door: &Door, child: Child, wanted: &Wanted, hold
     let Child { leader, end, ends } = child;
     let pid = leader.pid();
     tracing::info!(pid, program = ?wanted.argv.first(), "exec");
-    let name = wanted.argv.first().map(|word| word.to_string_lossy().into_owned());
-    let (name, arguments) = (name.unwrap_or_default(), wanted.argv.len().saturating_sub(1));
+    let (name, arguments) = (name_of(wanted), wanted.argv.len().saturating_sub(1));
+    door.running.started();
     door.audit.record(Event::launched(EXEC, &name, arguments, pid));
     let (mut sink, mut stream) = socket.split();
     let shared = Shared::default();

@@ -1,5 +1,6 @@
 //! One session's life in a worker of many: ports, a thread in the spawner, its start, its generation, its end.
 
+use std::io;
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -7,8 +8,9 @@ use std::rc::Rc;
 use casemate_protocol::audit::Event;
 use casemate_protocol::worker::{StartError, StartEvent, WorkerConfig};
 
-use super::{Entry, Shared, intake, place};
-use crate::hosted::live;
+use super::{Entry, Shared, floor, intake, place};
+use crate::audit::Audit;
+use crate::hosted::live::{self, Hosted};
 use crate::hosted::ready::{self, Making, Probing, Ready};
 use crate::layout::Layout;
 use crate::ports::{self, Claim};
@@ -61,16 +63,8 @@ impl Shared {
         session: &Rc<Session>,
     ) -> Result<(), StartError> {
         let audit = self.audit.of(&config.session, config.generation);
-        let made = tokio::select! {
-            made = self.make(entry, config, claim, session) => made?,
-            () = entry.stop.notified() => {
-                return Err(StartError::Other { message: "ended while it started".into() });
-            }
-        };
-        let (hosted, generation) = live::start(made, self.boot.clone(), &audit)?;
+        let (hosted, generation) = self.admit(entry, config, claim, session, &audit).await?;
         let (name, fixed) = (entry.intent.session.clone(), &hosted.fixed);
-        let newest = (fixed.incarnation, fixed.generation);
-        self.table.newest.borrow_mut().insert(name.clone(), newest);
         tracing::info!(session = %name, policy = %fixed.policy_revision, "hosted");
         entry.transcript.event(&StartEvent::Ready {
             address: self.address,
@@ -95,6 +89,48 @@ impl Shared {
         audit.record(Event::session_over(&name, code));
         tracing::info!(session = %name, code, "its generation is over");
         Ok(())
+    }
+
+    /// Makes it, and lets nobody of an earlier generation in from then on. A generation that never came to be served may be asked
+    /// for again.
+    async fn admit(
+        &self,
+        entry: &Entry,
+        config: WorkerConfig,
+        claim: &Claim,
+        session: &Rc<Session>,
+        audit: &Audit,
+    ) -> Result<(Rc<Hosted>, impl Future<Output = u8> + 'static), StartError> {
+        let (name, volume) = (&entry.intent.session, &self.config.volume);
+        let before = self.table.newest.borrow().get(name).copied();
+        let now = (config.incarnation, config.generation);
+        let trouble = |error: io::Error| StartError::Volume {
+            message: format!(
+                "the session's generation cannot be kept: {error}: check the volume's space and owner"
+            ),
+        };
+        // It is on the disk by the time that all else is made.
+        let both = async {
+            let raised = async { floor::raise(volume, name, now).await.map_err(trouble) };
+            let (made, ()) = tokio::try_join!(self.make(entry, config, claim, session), raised)?;
+            Ok(made)
+        };
+        let made = tokio::select! {
+            made = both => made,
+            () = entry.stop.notified() => {
+                Err(StartError::Other { message: "ended while it started".into() })
+            }
+        };
+        match made.and_then(|made| live::start(made, self.boot.clone(), audit)) {
+            Ok(started) => {
+                self.table.newest.borrow_mut().insert(name.clone(), now);
+                Ok(started)
+            }
+            Err(error) => {
+                floor::restore(volume, name, before).map_err(trouble)?;
+                Err(error)
+            }
+        }
     }
 
     async fn make(

@@ -7,6 +7,7 @@
 //! than before; what ends a session ends nothing of another.
 
 mod begin;
+pub mod floor;
 pub mod intake;
 pub mod place;
 pub mod transcript;
@@ -19,7 +20,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use casemate_protocol::codes::close;
-use casemate_protocol::ids::{BootId, Generation, Incarnation, PlaceId, SessionId};
+use casemate_protocol::ids::{BootId, PlaceId, SessionId};
 use casemate_protocol::matrix::Matrix;
 use casemate_protocol::sharing::{
     EndSession, Refusal, SessionConfig, SessionEnded, SessionSummary, SharedStatus,
@@ -36,6 +37,7 @@ use crate::process::reaper::Reaper;
 use crate::provision::Seed;
 use crate::words::chain;
 
+use floor::Floor;
 use intake::{Decision, Known};
 use transcript::Transcript;
 
@@ -76,10 +78,11 @@ pub struct Shared {
 }
 
 /// The sessions.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Table {
     entries: RefCell<BTreeMap<SessionId, Rc<Entry>>>,
-    newest: RefCell<BTreeMap<SessionId, (Incarnation, Generation)>>,
+    /// As [`floor`] keeps it.
+    newest: RefCell<BTreeMap<SessionId, Floor>>,
     /// Whose storage is being deleted.
     deleting: RefCell<BTreeSet<SessionId>>,
     ending: Cell<bool>,
@@ -98,6 +101,23 @@ struct Entry {
     /// What its clients are told then.
     farewell: RefCell<(u16, String)>,
     ended: watch::Sender<bool>,
+}
+
+// === impl Table ===
+
+impl Table {
+    /// No session, and of each that was ever hosted its newest generation.
+    #[must_use]
+    pub fn new(newest: BTreeMap<SessionId, Floor>) -> Self {
+        Self {
+            entries: RefCell::default(),
+            newest: RefCell::new(newest),
+            deleting: RefCell::default(),
+            ending: Cell::default(),
+            stop: Notify::new(),
+            changed: Notify::new(),
+        }
+    }
 }
 
 // === impl Shared ===

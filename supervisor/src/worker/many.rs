@@ -1,12 +1,13 @@
 //! A worker of many sessions of one user, warm: everything but a session is there before it is asked for one.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
 use casemate_protocol::audit::Event;
 use casemate_protocol::codes::exit;
-use casemate_protocol::ids::BootId;
+use casemate_protocol::ids::{BootId, SessionId};
 use casemate_protocol::sharing::{SharedWorkerConfig, UserId};
 use casemate_protocol::tier::Tier;
 use casemate_protocol::worker::{StartError, StartEvent};
@@ -22,7 +23,8 @@ use crate::http::auth::Gate;
 use crate::process::reaper::Reaper;
 use crate::provision::Seed;
 use crate::report::{Report as _, Stdout};
-use crate::shared::Shared;
+use crate::shared::floor::{self, Floor};
+use crate::shared::{Shared, Table};
 use crate::{directories, durable, http};
 
 /// How long the directories that sessions have in common may stay closed.
@@ -41,13 +43,17 @@ pub(super) fn run(config: SharedWorkerConfig, file: Option<PathBuf>) -> Result<u
     owner::follow(config.owner)?;
     bind(&config.volume, &config.user)?;
     let audit = Audit::open(&config.volume.join("state"), &config.slot)?;
-    audit.keep(live(config, file, lock, &audit))
+    let newest = floor::read(&config.volume).map_err(|error| StartError::Volume {
+        message: format!("state/floors: {error}: check the volume, and remove a damaged file when every token of its session has expired"),
+    });
+    audit.keep(newest.and_then(|newest| live(config, file, lock, newest, &audit)))
 }
 
 fn live(
     config: SharedWorkerConfig,
     file: Option<PathBuf>,
     lock: HeldLock,
+    newest: BTreeMap<SessionId, Floor>,
     audit: &Audit,
 ) -> Result<u8, StartError> {
     let supervisor = Supervisor::start(config.ports, &lock)?;
@@ -59,6 +65,7 @@ fn live(
         config,
         file,
         lock,
+        newest,
         audit: audit.clone(),
     };
     let code = on_one_thread(serve(served));
@@ -96,6 +103,7 @@ struct Served {
     config: SharedWorkerConfig,
     file: Option<PathBuf>,
     lock: HeldLock,
+    newest: BTreeMap<SessionId, Floor>,
     audit: Audit,
 }
 
@@ -127,7 +135,7 @@ async fn serve(served: Served) -> Result<u8, StartError> {
         registry: Rc::default(),
         counted: crate::http::metrics::Metrics::default(),
         measured: tokio::sync::Mutex::default(),
-        table: crate::shared::Table::default(),
+        table: Table::new(served.newest),
     });
     tokio::task::spawn_local(keep_open(shared.config.volume.clone()));
     let registry = Rc::clone(&shared.registry);

@@ -44,11 +44,7 @@ pub(crate) fn ran(
     address: SocketAddr,
     request: &ExecRequest,
 ) -> (ExecEnd, String, String) {
-    let mut exec = Exec::start(slot, address, request);
-    exec.close_stdin();
-    let end = exec.end();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (end, text(&exec.stdout), text(&exec.stderr))
+    Exec::start(slot, address, request).outcome()
 }
 
 pub(crate) fn exited(code: u8) -> ExecEnd {
@@ -59,7 +55,12 @@ pub(crate) fn exited(code: u8) -> ExecEnd {
 
 impl Exec {
     pub(crate) fn start(slot: &Slot, address: SocketAddr, request: &ExecRequest) -> Self {
-        let mut exec = Self::connect(address, &slot.token(Audience::Exec)).unwrap();
+        Self::with(address, &slot.token(Audience::Exec), request)
+    }
+
+    /// Starts a command with this token.
+    pub(crate) fn with(address: SocketAddr, token: &str, request: &ExecRequest) -> Self {
+        let mut exec = Self::connect(address, token).unwrap();
         exec.send(Message::text(serde_json::to_string(request).unwrap()));
         exec
     }
@@ -169,6 +170,14 @@ impl Exec {
             let end = self.next();
             assert_eq!(end, None, "{:?} {:?}", self.text(), String::from_utf8_lossy(&self.stderr));
         }
+    }
+
+    /// Without stdin, to its end: end, stdout, stderr.
+    pub(crate) fn outcome(mut self) -> (ExecEnd, String, String) {
+        self.close_stdin();
+        let end = self.end();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (end, text(&self.stdout), text(&self.stderr))
     }
 
     pub(crate) fn text(&self) -> String {

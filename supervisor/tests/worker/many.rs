@@ -110,14 +110,18 @@ impl Many {
 
     /// A session's token.
     pub(crate) fn token(&self, session: &SessionConfig, audience: Audience) -> String {
-        self.slot.secret.sign(&Claims {
+        self.slot.secret.sign(&self.session_claims(session, audience))
+    }
+
+    pub(crate) fn session_claims(&self, session: &SessionConfig, audience: Audience) -> Claims {
+        Claims {
             session: session.session.clone(),
             incarnation: session.incarnation,
             generation: session.generation,
             slot: self.config.slot.clone(),
             audience,
             expires: u64::MAX,
-        })
+        }
     }
 
     /// Asks for a session: the status, and what was said.

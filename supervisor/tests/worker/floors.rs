@@ -1,0 +1,98 @@
+//! A worker of many sessions that is started again lets in nobody of a generation that it has left behind.
+
+use std::fs;
+
+use casemate_protocol::ids::{Generation, Incarnation};
+use casemate_protocol::sharing::{Refusal, SessionConfig};
+use casemate_protocol::token::Audience;
+use casemate_protocol::worker::{StartError, StartEvent};
+
+use crate::client::Client;
+use crate::exec_client::Exec;
+use crate::harness::{Who, call};
+use crate::many::Many;
+
+fn at(session: &SessionConfig, incarnation: u64, generation: u64) -> SessionConfig {
+    SessionConfig {
+        incarnation: Incarnation(incarnation),
+        generation: Generation(generation),
+        ..session.clone()
+    }
+}
+
+fn stale(many: &Many, address: std::net::SocketAddr, asked: &SessionConfig) -> bool {
+    let (status, body) = many.ask(address, asked);
+    status == 409 && matches!(serde_json::from_str(&body), Ok(Refusal::Stale { .. }))
+}
+
+#[test]
+fn a_killed_worker_comes_back_and_an_older_generations_token_opens_nothing() {
+    for who in [Who::Own, Who::User] {
+        let many = Many::new(who);
+        let (mut worker, address) = many.serve();
+        let one = many.session();
+        let two = at(&one, 1, 2);
+        drop(many.hosted_as(address, one.clone()));
+        assert_eq!(many.end(address, &one.session, "storage=keep").0, 200);
+        drop(many.hosted_as(address, two.clone()));
+        // One whose storage is gone: its tokens are as old as ever.
+        let gone = many.session();
+        drop(many.hosted_as(address, gone.clone()));
+        assert_eq!(many.end(address, &gone.session, "storage=delete").0, 200);
+        // SIGKILL, with no step more.
+        worker.child.kill().unwrap();
+        worker.wait();
+
+        let (worker, address) = many.serve();
+        let opened = |session: &SessionConfig| {
+            let attach = many.token(session, Audience::Attach);
+            let control = many.token(session, Audience::Control);
+            let exec = many.token(session, Audience::Exec);
+            (
+                Client::attach(address, &attach).err(),
+                Some(call(address, "GET", "/v1/status", Some(&control), "").0),
+                Exec::connect(address, &exec).err(),
+            )
+        };
+        let nothing = (Some(401), Some(401), Some(401));
+        assert_eq!(opened(&one), nothing, "{who:?}");
+        // Nor can the generation be had again that they are for, nor the one that ran when it was killed.
+        for asked in [&one, &two, &at(&one, 0, 9), &gone] {
+            assert!(stale(&many, address, asked), "{who:?} {asked:?}");
+        }
+        let three = at(&one, 1, 3);
+        drop(many.hosted_as(address, three.clone()));
+        assert_eq!((opened(&one), opened(&two)), (nothing, nothing), "{who:?}");
+        assert_eq!(
+            call(address, "GET", "/v1/status", Some(&many.token(&three, Audience::Control)), "").0,
+            200
+        );
+        worker.stop();
+    }
+}
+
+/// A generation that never served has let nobody in: it is not used up, whoever restarts in between.
+#[test]
+fn a_generation_that_never_came_to_serve_may_be_asked_for_again_and_damage_is_a_refusal() {
+    let many = Many::new(Who::User);
+    let (worker, address) = many.serve();
+    let mut asked = many.session();
+    let good = std::mem::replace(&mut asked.agent.argv, vec!["no-such-agent".into()]);
+    let event = many.begin(address, &asked);
+    assert!(matches!(event, StartEvent::Failed { error: StartError::AgentNotFound { .. } }));
+    worker.stop();
+    let (worker, address) = many.serve();
+    asked.agent.argv = good;
+    assert!(matches!(many.begin(address, &asked), StartEvent::Ready { .. }));
+    worker.stop();
+    let floor = many.config.volume.join("state/floors").join(asked.session.as_str());
+    assert_eq!(fs::read_to_string(&floor).unwrap(), "1 1");
+    fs::write(&floor, "").unwrap();
+    let mut worker = many.start();
+    let event = worker.outcome();
+    let StartEvent::Failed { error: error @ StartError::Volume { .. } } = event else {
+        panic!("{event:?}");
+    };
+    assert!(error.to_string().contains("damaged"), "{error}");
+    assert_eq!(worker.wait().code(), Some(73));
+}
