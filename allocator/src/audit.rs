@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use casemate_audit::{FILE, FILE_BEFORE, Log, OpenError};
 use casemate_protocol::audit::{Event, Head, Source};
-use casemate_protocol::ids::{SessionId, SlotId};
+use casemate_protocol::ids::SlotId;
 use casemate_protocol::tier::Tier;
 
 use crate::home::{Home, write_private};
@@ -31,7 +31,7 @@ const KEPT: usize = 200;
 pub(crate) struct Audit {
     home: Home,
     log: Arc<Mutex<Log>>,
-    anchors: Arc<Mutex<HashMap<SessionId, (Head, Instant)>>>,
+    anchors: Arc<Mutex<HashMap<String, (Head, Instant)>>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -71,32 +71,33 @@ impl Audit {
     }
 
     /// A worker said where its log stands.
-    pub(crate) fn met(&self, session: &SessionId, head: Option<Head>) {
+    pub(crate) fn met(&self, name: &str, head: Option<Head>) {
         let Some(head) = head else { return };
         let mut anchors = lock(&self.anchors);
-        let known = anchors.get(session);
+        let known = anchors.get(name);
         if known.is_some_and(|(last, at)| *last == head || at.elapsed() < BETWEEN_ANCHORS) {
             return;
         }
-        anchors.insert(session.clone(), (head, Instant::now()));
-        self.record(Event::anchored(session, head));
+        anchors.insert(name.to_owned(), (head, Instant::now()));
+        self.record(Event::anchored(name, head));
     }
 
-    /// A worker is proven gone: where its log ends. A log that does not end with a line that holds is told as well.
-    pub(crate) fn gone(&self, session: &SessionId, slot: &SlotId) {
-        let last = lock(&self.anchors).remove(session).map(|(head, _)| head);
+    /// A worker, or one session of one that goes on, is proven gone: where its log ends by now. A log that does not end with a
+    /// line that holds is told as well.
+    pub(crate) fn gone(&self, name: &str, slot: &SlotId) {
+        let last = lock(&self.anchors).remove(name).map(|(head, _)| head);
         match casemate_audit::newest(&self.home.slot(slot).join("state")) {
-            Ok(Some(head)) if Some(head) != last => self.record(Event::anchored(session, head)),
+            Ok(Some(head)) if Some(head) != last => self.record(Event::anchored(name, head)),
             Ok(Some(_)) => {}
-            Ok(None) => tracing::debug!(%session, "its worker wrote no audit log"),
-            Err(error) => tracing::warn!(%session, %error, "its audit log cannot be read"),
+            Ok(None) => tracing::debug!(name, "its worker wrote no audit log"),
+            Err(error) => tracing::warn!(name, %error, "its audit log cannot be read"),
         }
     }
 
-    /// Sets a session's log aside before its slot is deleted. Deleting goes on where that fails: it was asked for.
-    pub(crate) fn set_aside(&self, session: &SessionId, slot: &SlotId) {
+    /// Sets a slot's log aside before that is deleted. Deleting goes on where that fails: it was asked for.
+    pub(crate) fn set_aside(&self, name: &str, slot: &SlotId) {
         let from = self.home.slot(slot).join("state");
-        let to = self.home.kept_logs().join(session.as_str());
+        let to = self.home.kept_logs().join(name);
         if !from.join(FILE).exists() {
             return;
         }
@@ -110,7 +111,7 @@ impl Audit {
             self.forget_oldest()
         });
         if let Err(error) = moved {
-            tracing::error!(%session, %error, "its audit log was not set aside");
+            tracing::error!(name, %error, "its audit log was not set aside");
         }
     }
 

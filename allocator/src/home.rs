@@ -17,7 +17,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use casemate_protocol::api::Endpoint;
-use casemate_protocol::ids::{SessionId, SlotId};
+use casemate_protocol::ids::{PlaceId, SessionId, SlotId};
 
 pub(crate) use lock::UpLock;
 use private::{io_at, private_dir};
@@ -212,6 +212,27 @@ impl Home {
     #[must_use]
     pub(crate) fn worktree(&self, slot: &SlotId, session: &SessionId) -> PathBuf {
         self.slot(slot).join("sessions").join(session.as_str()).join("work")
+    }
+
+    /// Where a session that shares its slot has its trees: at a random place, which its worker has written down. `None` before
+    /// that.
+    ///
+    /// # Errors
+    /// Reading; what is no place is [`io::ErrorKind::InvalidData`].
+    pub(crate) fn place(&self, slot: &SlotId, session: &SessionId) -> io::Result<Option<PathBuf>> {
+        let slot = self.slot(slot);
+        match std::fs::read_to_string(slot.join("state").join(session.as_str()).join("place")) {
+            // The power was lost before it was on the disk, and so before there was anything in it.
+            Ok(text) if text.bytes().all(|byte| byte == 0) => Ok(None),
+            Ok(text) => {
+                let place: PlaceId = text
+                    .parse()
+                    .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+                Ok(Some(slot.join("sessions").join(place.as_str())))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Makes a slot's directories; with a user id, those that the worker writes are that user's.

@@ -8,6 +8,7 @@ use casemate_allocator_core::record::{Record, Terms};
 use casemate_allocator_core::seat::{SEATS, Seat};
 use casemate_protocol::api::{ApiError, ErrorKind, Intent};
 use casemate_protocol::policy::{self, Policy, Port};
+use casemate_protocol::sharing::UserId;
 use casemate_protocol::tier::Tier;
 use casemate_protocol::token::PublicKey;
 use casemate_protocol::worker::{AgentCommand, Repository, StartError, WorkerConfig};
@@ -16,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::closed::leaves_closed;
 use crate::door;
 use crate::home::Home;
-use crate::profile::{Profile, is_variable_name};
+use crate::profile::{Profile, Sharing, is_variable_name};
 use crate::programs::{self, Limits};
 use crate::refusal::{IntoApi as _, refuse};
 use crate::repository;
@@ -48,22 +49,30 @@ pub(crate) struct Plan {
     pub grace: u64,
     /// The slot has a user id of its own (the allocator was root).
     pub own_uid: bool,
+    /// Whose worker it shares with that user's other sessions; `None`: it has one of its own.
+    #[serde(default)]
+    pub user: Option<UserId>,
 }
 
-/// Resolves an intent. Reads profile, policy and PATH; changes nothing.
+/// Resolves an intent of `tenant`. Reads profile, policy and PATH; changes nothing.
 pub(crate) fn make(
     intent: &Intent,
+    tenant: &str,
     home: &Home,
     profiles: &Path,
     tier: Tier,
 ) -> Result<(Plan, Terms), ApiError> {
     let profile = Profile::load(profiles, &intent.profile).map_err(|error| error.into_api())?;
+    let user = sharing_user(&profile, tenant)?;
+    let given = given(user.is_some(), tier);
+    let tier = given.tier;
     if tier < profile.tier {
-        let message = format!(
-            "profile `{}` wants tier {} and this machine gives {tier}; `casemate doctor` says what is missing",
-            intent.profile, profile.tier
-        );
-        return Err(refuse(ErrorKind::Unavailable, message));
+        let wanted = profile.tier;
+        let message = format!("profile `{}` wants tier {wanted} and {given}", intent.profile);
+        return Err(no_tier(wanted, message));
+    }
+    if user.is_some() && slots_have_users() {
+        home.check_the_way().map_err(|error| error.into_api())?;
     }
     for (name, value) in &intent.env {
         if !is_variable_name(name) || value.contains('\0') {
@@ -116,15 +125,54 @@ pub(crate) fn make(
         home_template,
         skills,
         programs: grants,
-        policy: policy_text(&profile.policy, limits.casemate, tier)?,
+        policy: policy_text(&profile.policy, limits.casemate, &given)?,
         argv: std::iter::once(program).chain(intent.agent.iter().skip(1).cloned()).collect(),
         pass: profile.env,
         connect,
         permission_ttl: profile.permission_ttl.as_secs(),
         grace: profile.grace.as_secs().max(1),
         own_uid: slots_have_users(),
+        user,
     };
     Ok((plan, terms))
+}
+
+/// Whose worker a session shares. On one machine the one identity that is authenticated is the home's owner; the authority's word
+/// for the user is the key's tenant.
+fn sharing_user(profile: &Profile, tenant: &str) -> Result<Option<UserId>, ApiError> {
+    match profile.sharing {
+        Sharing::Session => Ok(None),
+        Sharing::User => {
+            let wrong = |error| refuse(ErrorKind::Invalid, format!("`key.tenant`: {error}"));
+            tenant.parse().map(Some).map_err(wrong)
+        }
+    }
+}
+
+/// The tier that there is for a session, and why no better one.
+struct Given {
+    tier: Tier,
+    because: &'static str,
+}
+
+fn given(shares: bool, machine: Tier) -> Given {
+    if shares {
+        Given { tier: Tier::Domain, because: "a worker that a user's sessions share (`sharing`)" }
+    } else {
+        Given { tier: machine, because: "this machine" }
+    }
+}
+
+impl std::fmt::Display for Given {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { tier, because } = self;
+        write!(f, "{because} gives {tier}; `casemate doctor` says what this machine could give")
+    }
+}
+
+fn no_tier(wanted: Tier, message: String) -> ApiError {
+    let start = Some(StartError::Tier { wanted, message: message.clone() });
+    ApiError { start, ..refuse(ErrorKind::Unavailable, message) }
 }
 
 /// Whether each slot gets a user of its own.
@@ -168,7 +216,7 @@ fn grantable(path: &Path, limits: Limits<'_>) -> Result<(), ApiError> {
 }
 
 /// A policy's text, checked.
-fn policy_text(name: &str, casemate: &Path, tier: Tier) -> Result<String, ApiError> {
+fn policy_text(name: &str, casemate: &Path, given: &Given) -> Result<String, ApiError> {
     let (text, place) = if let Some(text) = policy::built_in(name) {
         (text.to_owned(), format!("the built-in policy `{name}`"))
     } else if name.starts_with('/') {
@@ -196,13 +244,9 @@ fn policy_text(name: &str, casemate: &Path, tier: Tier) -> Result<String, ApiErr
     }
     leaves_closed(&policy, casemate).map_err(wrong)?;
     foreign_ports(&policy).map_err(wrong)?;
-    if tier < policy.tier {
-        let message = format!(
-            "{place} needs tier {} and this machine gives {tier}; `casemate doctor` says what is missing",
-            policy.tier
-        );
-        let start = Some(StartError::Tier { wanted: policy.tier, message: message.clone() });
-        return Err(ApiError { start, ..refuse(ErrorKind::Unavailable, message) });
+    if given.tier < policy.tier {
+        let message = format!("{place} needs tier {} and {given}", policy.tier);
+        return Err(no_tier(policy.tier, message));
     }
     Ok(text)
 }

@@ -75,6 +75,19 @@ pub(crate) struct Profile {
     pub close: Close,
     /// The weakest tier that will do.
     pub tier: Tier,
+    /// Who shares a worker.
+    pub sharing: Sharing,
+}
+
+/// `sharing = "session"` or `sharing = "user"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Sharing {
+    /// Nobody: a worker a session.
+    #[default]
+    Session,
+    /// The sessions of one user.
+    User,
 }
 
 /// `close = "delete"` or `close = { retain = "7d" }`.
@@ -111,6 +124,7 @@ impl Default for Profile {
             grace: Duration::from_secs(5),
             close: Close::Delete,
             tier: Tier::Domain,
+            sharing: Sharing::Session,
         }
     }
 }
@@ -231,12 +245,12 @@ mod tests {
             "policy = '/etc/p.toml'\nskills = '/s'\nhome_template = '/h'\nprograms = ['/opt/x']\n\
              env = ['KEY']\nconnect = [8080]\nrepository = 'https://example.org/r'\n\
              idle_ttl = '500ms'\npermission_ttl = '2h'\ngrace = '1s'\nclose = { retain = '7d' }\n\
-             tier = 'namespace'\n",
+             tier = 'namespace'\nsharing = 'user'\n",
         )
         .unwrap();
         assert_eq!(profile.idle_ttl, Duration::from_millis(500));
         assert_eq!(CloseRule::from(profile.close), CloseRule::Retain(7 * 86_400));
-        assert_eq!(profile.tier, Tier::Namespace);
+        assert_eq!((profile.tier, profile.sharing), (Tier::Namespace, Sharing::User));
     }
 
     #[test]
@@ -245,6 +259,7 @@ mod tests {
             ("policy = 'developer'\nidle_tll = '30m'\n", "line 2, column 1"),
             ("idle_ttl = '30'\n", "line 1"),
             ("\n\nclose = 'keep'\n", "line 3"),
+            ("sharing = 'everybody'\n", "line 1"),
         ] {
             let error = load(text).unwrap_err().to_string();
             assert!(error.contains(line), "{error}");

@@ -115,6 +115,22 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, StoreError> {
     serde_json::from_slice(bytes).map_err(StoreError::Row)
 }
 
+// === impl Stored ===
+
+impl Stored {
+    /// Whether it shares its worker.
+    #[must_use]
+    pub(crate) fn shares(&self) -> bool {
+        self.plan.user.is_some()
+    }
+
+    /// What its worker's audit log is called: one that sessions share, by their slot.
+    #[must_use]
+    pub(crate) fn log_name(&self) -> &str {
+        if self.shares() { self.record.slot.as_str() } else { self.record.id.as_str() }
+    }
+}
+
 // === impl Store ===
 
 impl Store {

@@ -250,6 +250,25 @@ fn an_unused_session_goes_with_its_directory() {
 }
 
 #[test]
+fn a_session_that_only_ran_commands_was_used_and_sleeps() {
+    let house = House::started(scripted());
+    let first = house.allocate(&request("r1", "t", "serve")).unwrap();
+    house.cue(&first.session, r#"{"commanded": true, "idle_ms": 99999999}"#);
+    let asleep = |generation: u64| {
+        eventually("over", || {
+            let view = house.show(&first.session.id).unwrap();
+            let over = view.worker.is_none() && view.generation.0 == generation;
+            over.then_some((view.phase, view.last_end?.reason))
+        })
+    };
+    assert_eq!(asleep(1), (Phase::Asleep, EndReason::Idle));
+    // A later generation in which none ran takes nothing back.
+    house.cue(&first.session, r#"{"idle_ms": 99999999}"#);
+    assert_eq!(house.resume(&first.session.id).unwrap().session.id, first.session.id);
+    assert_eq!(asleep(2), (Phase::Asleep, EndReason::Idle));
+}
+
+#[test]
 fn an_agent_that_ended_is_replaced() {
     let house = House::started(scripted());
     let first = house.allocate(&request("r1", "t", "serve")).unwrap();

@@ -6,27 +6,11 @@ mod house;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Once;
 
 use casemate_protocol::api::{Allocate, ErrorKind, Phase, SessionView};
 use casemate_protocol::end::EndReason;
 use casemate_protocol::worker::{StartError, WorkerStatus};
-use house::{House, alive, eventually, programs, request, workers_of};
-
-/// The supervisor of this build.
-fn supervisor() -> PathBuf {
-    static BUILT: Once = Once::new();
-    let path = programs().join("casemate-supervisor");
-    BUILT.call_once(|| {
-        // `cargo test -p casemate-allocator` builds no other package's programs.
-        if !path.exists() {
-            let mut build = Command::new(env!("CARGO"));
-            let built = build.args(["build", "-p", "casemate-supervisor"]).status();
-            assert!(built.is_ok_and(|status| status.success()), "the supervisor does not build");
-        }
-    });
-    path
-}
+use house::{House, alive, eventually, request, supervisor, workers_of};
 
 fn git(dir: &Path, arguments: &[&str]) {
     let identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"];

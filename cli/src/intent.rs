@@ -12,7 +12,7 @@ use crate::failure::Failure;
 /// What a session is made of.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct IntentArgs {
-    /// Profile: the administrator's choice of policy, tier and lifetimes
+    /// Profile: the administrator's choice of policy, tier, lifetimes and of who shares a worker
     #[arg(long, value_name = "NAME", default_value = "default")]
     profile: String,
     /// Repository that the agent gets a private clone of: a directory or an http(s) URL (default: an empty repository)

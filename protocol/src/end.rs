@@ -25,6 +25,6 @@ pub enum EndReason {
     Close,
     /// Kept storage reached its age.
     Retention,
-    /// Allocated and never prompted: nothing is lost by deleting it.
+    /// Allocated, never prompted, and no command ran in it: nothing is lost by deleting it.
     Unused,
 }

@@ -17,7 +17,8 @@
 //! 5. Resume never makes a session.
 //! 6. Nothing is deleted that holds unpushed work, or of which that is not known, unless somebody said `discard`. A
 //!    session whose worker never served holds no work.
-//! 7. Two sessions never share a seat (user id, preferred ports) while either has storage.
+//! 7. Two slots never share a seat (user id, preferred ports) while either holds storage. Sessions share a slot only where a driver
+//!    gives them one user's.
 //!
 //! [`Phase::Starting`]: casemate_protocol::api::Phase::Starting
 //! [`Phase::Stopping`]: casemate_protocol::api::Phase::Stopping

@@ -37,7 +37,7 @@ pub struct Record {
     pub terms: Terms,
     /// Where it stands.
     pub phase: Phase,
-    /// Its worker, from the moment that its process exists.
+    /// Its worker, from the moment that its process exists; in a slot that sessions share, the same one as theirs.
     pub worker: Option<Worker>,
     /// The end that is under way, while [`Phase::Stopping`].
     pub ending: Option<Ending>,
@@ -45,8 +45,9 @@ pub struct Record {
     pub storage: Storage,
     /// A worker of it served at least once: before that there is nothing in it to lose.
     pub served: bool,
-    /// It was prompted at least once.
-    pub prompted: bool,
+    /// It was prompted at least once, or a command ran in it.
+    #[serde(alias = "prompted")]
+    pub used: bool,
     /// Why compute or storage ended last.
     pub last_end: Option<LastEnd>,
     /// Seconds since the Unix epoch.
@@ -157,7 +158,7 @@ impl Record {
             ending: None,
             storage: Storage::Live,
             served: false,
-            prompted: false,
+            used: false,
             last_end: None,
             created,
         }
@@ -277,7 +278,7 @@ impl Record {
         if let Some(ending) = &mut self.ending {
             ending.evidence = evidence;
             if ending.reason == EndReason::Unused && !ending.is_clean() {
-                // Never prompted, and yet something is there or may be: it only goes to sleep.
+                // Never used, and yet something is there or may be: it only goes to sleep.
                 ending.reason = EndReason::Idle;
                 ending.close = false;
             }

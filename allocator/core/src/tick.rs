@@ -16,8 +16,8 @@ pub struct Observation {
     pub agent: AgentState,
     /// Connected clients.
     pub attachments: u32,
-    /// Prompted at least once.
-    pub prompted: bool,
+    /// Prompted at least once, or a command ran in it.
+    pub used: bool,
 }
 
 /// What to do.
@@ -51,8 +51,8 @@ pub fn tick(record: &Record, seen: &Observation) -> Tick {
         return Tick::Nothing;
     }
     // Somebody is still connected: an editor that was left open may yet prompt, so the session must stay findable.
-    if !seen.prompted && !record.prompted && seen.attachments == 0 {
-        Tick::Close(EndReason::Unused, format!("never prompted in {} s", ttl / 1000))
+    if !seen.used && !record.used && seen.attachments == 0 {
+        Tick::Close(EndReason::Unused, format!("never used in {} s", ttl / 1000))
     } else {
         Tick::Stop(EndReason::Idle, format!("idle for {} s", for_ms / 1000))
     }
@@ -74,8 +74,8 @@ pub fn next(record: &Record, seen: Option<&Observation>) -> Option<NextAction> {
                 Some(Activity::Quiesced) => (ttl, "quiesced".to_owned()),
                 None => (0, "its worker has not been looked at yet".to_owned()),
             };
-            let unused = seen.is_some_and(|seen| !seen.prompted && seen.attachments == 0);
-            let action = if unused && !record.prompted { "close as unused" } else { "stop" };
+            let unused = seen.is_some_and(|seen| !seen.used && seen.attachments == 0);
+            let action = if unused && !record.used { "close as unused" } else { "stop" };
             Some(NextAction {
                 action: action.to_owned(),
                 after_idle_seconds: ttl.saturating_sub(spent).div_ceil(1000),

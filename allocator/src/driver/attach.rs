@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use casemate_allocator_core::allocate::{self, Allocation, Refusal, Request, Seen};
-use casemate_allocator_core::record::Record;
+use casemate_allocator_core::record::{Record, Storage};
 use casemate_allocator_core::recover::{Answer, is_recorded};
-use casemate_allocator_core::seat::SEATS;
+use casemate_allocator_core::seat::{SEATS, Seat};
 use casemate_protocol::api::{Allocate, ApiError, Attached, ErrorKind, Phase};
 use casemate_protocol::audit::Event;
 use casemate_protocol::end::EndReason;
@@ -61,9 +61,10 @@ impl Driver {
             match step {
                 Step::Plan => {
                     let (intent, home, tier) = (body.intent.clone(), self.home.clone(), self.tier);
+                    let tenant = body.key.tenant.clone();
                     let profiles = self.profiles.clone();
                     let made = tokio::task::spawn_blocking(move || {
-                        plan::make(&intent, &home, &profiles, tier)
+                        plan::make(&intent, &tenant, &home, &profiles, tier)
                     });
                     plan = Some(made.await.map_err(|error| refuse(ErrorKind::Internal, error))??);
                 }
@@ -128,11 +129,12 @@ impl Driver {
                     }
                 }
             }
-            Step::Attach(stored, created) => match self.look(&stored.record).await? {
+            Step::Attach(stored, created) => match self.look(&stored).await? {
                 Look::Moved => Ok(None),
                 Look::Serves => {
                     let record = &stored.record;
-                    let event = Event::authorized(&record.id, record.generation, "attach");
+                    let opens = if audience == Audience::Exec { "exec" } else { "attach" };
+                    let event = Event::authorized(&record.id, record.generation, opens);
                     self.audit.record(event);
                     Ok(Some(Attached {
                         session: self.whole_view(&stored),
@@ -146,7 +148,8 @@ impl Driver {
     }
 
     /// Whether the recorded worker still serves, so that nobody is sent to a dead one.
-    async fn look(self: &Arc<Self>, record: &Record) -> Result<Look, ApiError> {
+    async fn look(self: &Arc<Self>, stored: &Stored) -> Result<Look, ApiError> {
+        let record = &stored.record;
         let serving = Self::serving(record)?;
         let token = self.token(record, Audience::Control);
         let mut last = String::new();
@@ -171,6 +174,10 @@ impl Driver {
             }
             let alive =
                 record.worker.as_ref().is_some_and(|worker| process::is_alive(&worker.process));
+            if alive && stored.shares() && !self.is_hosted(stored).await? {
+                self.mark_over(record).await?;
+                return Ok(Look::Moved);
+            }
             if !alive {
                 self.mark_lost(&record.id, record.generation).await?;
                 return Ok(Look::Moved);
@@ -231,21 +238,18 @@ impl Driver {
         incarnation: Incarnation,
         (plan, terms): (Plan, casemate_allocator_core::record::Terms),
     ) -> Result<Step, StoreError> {
-        let sessions = book.sessions()?;
-        let free = Record::free_seat(sessions.iter().map(|stored| &stored.record));
-        let Some(seat) = free else { return Ok(Step::Full) };
+        let all = book.sessions()?;
+        let place = beside(&all, &plan).or_else(|| {
+            let free = Record::free_seat(all.iter().map(|stored| &stored.record));
+            free.map(|seat| (SlotId::random(), seat))
+        });
+        let Some(place) = place else { return Ok(Step::Full) };
         let id = SessionId::random();
         let mut intent = body.intent.clone();
         // Durable before the row that needs it.
         values::keep(&self.home, &id, &mut intent.env).map_err(StoreError::Values)?;
-        let record = Record::new(
-            id.clone(),
-            (body.key.clone(), incarnation),
-            intent,
-            (SlotId::random(), seat),
-            terms,
-            now(),
-        );
+        let record =
+            Record::new(id.clone(), (body.key.clone(), incarnation), intent, place, terms, now());
         let stored = Stored { record, plan };
         book.put_session(&stored)?;
         book.put_key(&body.key.digest(), &KeyRow { incarnation, newest: id.clone() })?;
@@ -284,6 +288,15 @@ impl Driver {
         book.put_session(&stored)?;
         Ok(Step::Start(Box::new(stored), self.take_off(&id)))
     }
+}
+
+/// The slot that a session of this plan shares, where its user has one already.
+fn beside(all: &[Stored], plan: &Plan) -> Option<(SlotId, Seat)> {
+    let user = plan.user.as_ref()?;
+    let other = all.iter().find(|other| {
+        other.plan.user.as_ref() == Some(user) && other.record.storage != Storage::Deleted
+    })?;
+    Some((other.record.slot.clone(), other.record.seat))
 }
 
 fn unstable() -> ApiError {

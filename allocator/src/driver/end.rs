@@ -1,6 +1,7 @@
 //! An end in two phases: the worker refuses new prompts and says what the worktree holds, which is written down; then it
 //! goes, and with it, where the core says so, the storage.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,7 +30,7 @@ enum Step {
     Nothing(Box<Record>),
     Invalid,
     Wait,
-    Concluded(Box<Record>),
+    Concluded(Box<Stored>),
     Fly(Box<Stored>, Landing),
 }
 
@@ -83,7 +84,7 @@ impl Driver {
                                 return Ok(Step::Wait);
                             }
                             book.put_session(&stored)?;
-                            Step::Concluded(Box::new(stored.record))
+                            Step::Concluded(Box::new(stored))
                         }
                         EndDecision::Stop => {
                             if record.begin_end(ending2).is_err() {
@@ -112,10 +113,10 @@ impl Driver {
                 Step::Wait => drop(self.wait(id, ending.force).await),
                 Step::Concluded(record) => {
                     self.record_end(id, ending.reason, true);
-                    if record.storage == Storage::Deleting {
+                    if record.record.storage == Storage::Deleting {
                         self.delete_storage(&record).await?;
                     }
-                    return self.record(id, *record);
+                    return self.record(id, record.record);
                 }
                 Step::Fly(stored, landing) => {
                     let before = stored.record.clone();
@@ -156,15 +157,18 @@ impl Driver {
         stored: Stored,
         words: Option<String>,
     ) -> Result<(), ApiError> {
-        let Stored { record, plan } = stored;
+        let Stored { record, plan } = &stored;
         let ending = record
             .ending
             .clone()
             .ok_or_else(|| refuse(ErrorKind::Internal, "an end without a reason"))?;
-        let serving = Self::serving(&record)?.clone();
-        let token = self.token(&record, Audience::Control);
+        let serving = Self::serving(record)?.clone();
+        let token = self.token(record, Audience::Control);
         let answer = client::quiesce(serving.address, &token).await;
-        let gone = self.living(&record).is_none_or(|live| live.ended.borrow().is_some());
+        let mut gone = self.living(record).is_none_or(|live| live.ended.borrow().is_some());
+        if answer.is_err() && stored.shares() {
+            gone = gone || !self.is_hosted(&stored).await?;
+        }
         match answer {
             Ok(Quiesce::Quiesced { evidence }) => {
                 self.update(&record.id, move |record| record.quiesced(evidence)).await?;
@@ -189,15 +193,19 @@ impl Driver {
             }
         }
         let grace = Duration::from_secs(plan.grace);
-        self.end_process(&record, &serving, &token, ending.reason, grace).await?;
+        if let Some(user) = &plan.user {
+            self.evict(&stored, user, ending.reason, ending.force).await?;
+        } else {
+            self.end_process(record, &serving, &token, ending.reason, grace).await?;
+        }
         let detail = words.unwrap_or_else(|| format!("{:?}", ending.reason).to_lowercase());
         let after = self.update(&record.id, move |record| record.stopped(detail, now())).await?;
         lock(&self.live).remove(&record.id);
-        self.audit.gone(&record.id, &record.slot);
+        self.audit.gone(stored.log_name(), &record.slot);
         self.record_end(&record.id, ending.reason, ending.close);
         tracing::info!(session = %record.id, phase = ?after.record.phase, "ended");
         if after.record.storage == Storage::Deleting {
-            self.delete_storage(&after.record).await?;
+            self.delete_storage(&after).await?;
         }
         Ok(())
     }
@@ -224,19 +232,14 @@ impl Driver {
     }
 
     /// Deletes what the core has decided to delete, and writes down that it is gone. A half-made session is forgotten.
-    pub(super) async fn delete_storage(&self, record: &Record) -> Result<(), ApiError> {
+    pub(super) async fn delete_storage(self: &Arc<Self>, stored: &Stored) -> Result<(), ApiError> {
         let _turn = self.deleting.lock().await;
-        let slot = self.home.slot(&record.slot);
-        self.audit.set_aside(&record.id, &record.slot);
-        let deleted = tokio::task::spawn_blocking(move || delete::tree(&slot))
-            .await
-            .map_err(|error| refuse(ErrorKind::Internal, error))?;
-        if let Err(error) = deleted {
-            let message = format!(
-                "cannot delete {}: {error}; the allocator tries again at its next start",
-                self.home.slot(&record.slot).display()
-            );
-            return Err(refuse(ErrorKind::Unavailable, message));
+        let record = &stored.record;
+        if let Some(user) = &stored.plan.user {
+            self.delete_shared(stored, user).await?;
+        } else {
+            self.audit.set_aside(stored.log_name(), &record.slot);
+            self.remove(vec![self.home.slot(&record.slot)]).await?;
         }
         // The values were the caller's; nothing is left to hand them to.
         values::forget(&self.home, &record.id).map_err(|error| error.into_api())?;
@@ -260,4 +263,23 @@ impl Driver {
         .await?
         .map_err(|error| error.into_api())
     }
+
+    /// Removes trees, one after the other.
+    pub(super) async fn remove(&self, trees: Vec<PathBuf>) -> Result<(), ApiError> {
+        let shown = trees.first().cloned().unwrap_or_default();
+        let removed = tokio::task::spawn_blocking(move || {
+            trees.iter().map(PathBuf::as_path).try_for_each(delete::tree)
+        });
+        let removed = removed.await.map_err(|error| refuse(ErrorKind::Internal, error))?;
+        removed.map_err(|error| undeleted(&shown, &error))
+    }
+}
+
+/// Why a directory is still there, and what becomes of it.
+fn undeleted(path: &Path, error: &std::io::Error) -> ApiError {
+    let message = format!(
+        "cannot delete {}: {error}; the allocator tries again at its next start",
+        path.display()
+    );
+    refuse(ErrorKind::Unavailable, message)
 }

@@ -44,8 +44,11 @@ impl Driver {
                 .min();
             let mut looks = tokio::task::JoinSet::new();
             for stored in &all {
-                let (driver, record) = (Arc::clone(&self), stored.record.clone());
-                looks.spawn(async move { driver.look_and_act(record).await });
+                if stored.record.phase != Phase::Active {
+                    continue;
+                }
+                let (driver, stored) = (Arc::clone(&self), stored.clone());
+                looks.spawn(async move { driver.look_and_act(stored).await });
             }
             while looks.join_next().await.is_some() {}
             if aged.elapsed() >= AGE_STEP {
@@ -60,23 +63,27 @@ impl Driver {
         }
     }
 
-    async fn look_and_act(self: Arc<Self>, record: Record) {
-        if record.phase != Phase::Active {
+    async fn look_and_act(self: Arc<Self>, stored: Stored) {
+        let record = &stored.record;
+        let Ok(serving) = Self::serving(record) else { return };
+        let token = self.token(record, Audience::Control);
+        // A worker that does not answer is not idle: nothing is spent. Its death is the watcher's to see; that of a session
+        // whose worker goes on is seen here.
+        let Ok(status) = client::status(serving.address, &token).await else {
+            if stored.shares() && matches!(self.is_hosted(&stored).await, Ok(false)) {
+                self.tell(record, self.mark_over(record).await);
+            }
             return;
-        }
-        let Ok(serving) = Self::serving(&record) else { return };
-        let token = self.token(&record, Audience::Control);
-        // A worker that does not answer is not idle: nothing is spent. Its death is the watcher's to see.
-        let Ok(status) = client::status(serving.address, &token).await else { return };
+        };
         if status.boot != serving.boot || status.generation != record.generation {
             return;
         }
-        self.audit.met(&record.id, status.audit_head);
+        self.audit.met(stored.log_name(), status.audit_head);
         let seen = Observation {
             activity: status.activity,
             agent: status.agent,
             attachments: status.attachments,
-            prompted: status.prompted,
+            used: status.prompted || status.commanded,
         };
         if let Some(live) = lock(&self.live).get_mut(&record.id)
             && live.generation == record.generation
@@ -85,22 +92,26 @@ impl Driver {
             live.matrix = status.matrix;
             live.usage = Some(status.usage);
         }
-        if seen.prompted && !record.prompted {
+        if seen.used && !record.used {
             let written = self
                 .update(&record.id, |record| {
-                    record.prompted = true;
+                    record.used = true;
                     Ok::<(), std::convert::Infallible>(())
                 })
                 .await;
             if let Err(error) = written {
-                tracing::warn!(session = %record.id, %error, "cannot note that it was prompted");
+                tracing::warn!(session = %record.id, %error, "cannot note that it was used");
             }
         }
-        let acted = match tick(&record, &seen) {
+        let acted = match tick(record, &seen) {
             Tick::Nothing => Ok(()),
             Tick::Stop(reason, words) => self.stop_worker(&record.id, reason, words).await,
-            Tick::Close(reason, words) => self.close_unused(&record, reason, words).await,
+            Tick::Close(reason, words) => self.close_unused(record, reason, words).await,
         };
+        self.tell(record, acted);
+    }
+
+    fn tell(&self, record: &Record, acted: Result<(), ApiError>) {
         match acted {
             Ok(()) => {}
             // A prompt came between the look and the end: it won.
@@ -121,7 +132,7 @@ impl Driver {
 
     async fn age(self: &Arc<Self>, all: &[Stored], seconds: u64) {
         for stored in all {
-            if let Err(error) = self.age_one(&stored.record, seconds).await {
+            if let Err(error) = self.age_one(stored, seconds).await {
                 tracing::warn!(session = %stored.record.id, %error, "cannot age kept storage");
             }
         }
@@ -134,7 +145,8 @@ impl Driver {
         }
     }
 
-    async fn age_one(&self, record: &Record, seconds: u64) -> Result<(), ApiError> {
+    async fn age_one(self: &Arc<Self>, stored: &Stored, seconds: u64) -> Result<(), ApiError> {
+        let record = &stored.record;
         let mut storage = record.storage;
         if let Storage::Retained { left: Some(_) } = storage {
             let aged = self
@@ -148,7 +160,7 @@ impl Driver {
         if storage == Storage::Deleting {
             let stored = self.store.session(&record.id).map_err(|error| error.into_api())?;
             if let Some(stored) = stored {
-                self.delete_storage(&stored.record).await?;
+                self.delete_storage(&stored).await?;
             }
         }
         Ok(())

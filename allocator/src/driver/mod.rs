@@ -1,6 +1,7 @@
 //! Carries the core's decisions out.
 //!
-//! Owns, in memory only: the living workers it watches ([`Live`]) and the starts and ends under way ([`Flight`]).
+//! Owns, in memory only: the living workers it watches ([`Live`]), those that sessions share ([`shared`]), and the starts and ends
+//! under way ([`Flight`]).
 //! Everything else is in the store, and what is in memory can be lost at any instant: [`recover`] builds it again.
 //!
 //! Each change of a record is one store transaction that is durable before its effect begins. The phases `starting` and
@@ -11,6 +12,7 @@ mod attach;
 mod end;
 mod idle;
 mod recover;
+mod shared;
 mod shutdown;
 mod start;
 mod view;
@@ -23,7 +25,7 @@ use std::time::{Duration, SystemTime};
 use casemate_allocator_core::record::{Record, Serving};
 use casemate_allocator_core::tick::Observation;
 use casemate_protocol::api::{ApiError, ErrorKind, Phase};
-use casemate_protocol::ids::{Generation, SessionId};
+use casemate_protocol::ids::{Generation, SessionId, SlotId};
 use casemate_protocol::matrix::Matrix;
 use casemate_protocol::tier::Tier;
 use casemate_protocol::token::{Audience, Claims, SigningSecret};
@@ -68,6 +70,8 @@ pub(crate) struct Driver {
     audit: Audit,
     live: Mutex<HashMap<SessionId, Live>>,
     flights: Mutex<HashMap<SessionId, Flight>>,
+    /// By slot, for those whose worker sessions share.
+    rooms: Mutex<HashMap<SlotId, shared::Room>>,
     /// One deletion at a time: two of the same directory would trip over each other.
     deleting: tokio::sync::Mutex<()>,
     /// True: no new work is taken.
@@ -127,6 +131,7 @@ impl Driver {
             audit,
             live: Mutex::default(),
             flights: Mutex::default(),
+            rooms: Mutex::default(),
             deleting: tokio::sync::Mutex::default(),
             draining: watch::Sender::new(false),
         })

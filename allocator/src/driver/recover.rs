@@ -6,6 +6,7 @@ use std::time::Duration;
 use casemate_allocator_core::record::Record;
 use casemate_allocator_core::recover::{Answer, Observed, Recovery, is_recorded, recover};
 use casemate_protocol::api::{ApiError, ErrorKind};
+use casemate_protocol::end::EndReason;
 use casemate_protocol::ids::SessionId;
 use casemate_protocol::token::Audience;
 use tokio::time::Instant;
@@ -59,7 +60,10 @@ impl Driver {
     /// True when this was the last step.
     async fn recover_once(self: &Arc<Self>, stored: Stored) -> Result<bool, ApiError> {
         let record = &stored.record;
-        let seen = self.observe(record).await?;
+        let seen = match &stored.plan.user {
+            Some(user) => self.observe_shared(&stored, user).await?,
+            None => self.observe(record).await?,
+        };
         let decision = recover(record, &seen);
         if decision != Recovery::Nothing {
             tracing::info!(session = %record.id, phase = ?record.phase, ?seen, ?decision, "recovering");
@@ -67,12 +71,17 @@ impl Driver {
         let recorded = record.worker.as_ref().map(|worker| worker.process.clone());
         match decision {
             Recovery::Nothing => return Ok(true),
-            Recovery::Adopt => return self.adopt(record).map(|()| true),
-            Recovery::Kill => {
-                let lock = self.home.slot_lock(&record.slot);
-                let grace = Duration::from_secs(stored.plan.grace);
-                fence(recorded.as_ref(), &lock, grace).await.map_err(|error| error.into_api())?;
-            }
+            Recovery::Adopt => return self.adopt(&stored).await.map(|()| true),
+            Recovery::Kill => match &stored.plan.user {
+                Some(user) => self.evict(&stored, user, EndReason::Failed, true).await?,
+                None => {
+                    let lock = self.home.slot_lock(&record.slot);
+                    let grace = Duration::from_secs(stored.plan.grace);
+                    fence(recorded.as_ref(), &lock, grace)
+                        .await
+                        .map_err(|error| error.into_api())?;
+                }
+            },
             Recovery::MarkLost => {
                 let generation = record.generation;
                 let words = "the worker ended while no allocator ran".to_owned();
@@ -85,7 +94,7 @@ impl Driver {
                 self.update(&record.id, move |record| record.start_failed(words, now())).await?;
             }
             Recovery::FinishEnd => {
-                self.adopt(record)?;
+                self.adopt(&stored).await?;
                 // Busy again: then it is reopened, and that is settled too.
                 if let Err(error) = self.carry_end(stored.clone(), None).await {
                     tracing::warn!(session = %record.id, %error, "an end was not carried through");
@@ -94,19 +103,23 @@ impl Driver {
             Recovery::Conclude => {
                 let words = "the worker ended while it was being stopped".to_owned();
                 self.update(&record.id, move |record| record.stopped(words, now())).await?;
-                self.audit.gone(&record.id, &record.slot);
+                self.audit.gone(stored.log_name(), &record.slot);
                 if let Some(ending) = &record.ending {
                     self.record_end(&record.id, ending.reason, ending.close);
                 }
             }
-            Recovery::Delete => self.delete_storage(record).await?,
+            Recovery::Delete => self.delete_storage(&stored).await?,
         }
         Ok(false)
     }
 
-    fn adopt(self: &Arc<Self>, record: &Record) -> Result<(), ApiError> {
+    async fn adopt(self: &Arc<Self>, stored: &Stored) -> Result<(), ApiError> {
+        let record = &stored.record;
         if self.living(record).is_some() {
             return Ok(());
+        }
+        if stored.shares() {
+            return self.adopt_shared(record).await;
         }
         let Some(worker) = &record.worker else { return Ok(()) };
         let handle =

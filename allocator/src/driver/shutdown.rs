@@ -67,6 +67,7 @@ impl Driver {
                 Err(error) => tracing::error!(%error, "an end panicked"),
             }
         }
-        outcome
+        let ended = self.end_commons().await;
+        outcome.and(ended)
     }
 }

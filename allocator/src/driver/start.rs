@@ -6,6 +6,7 @@ use std::time::Duration;
 use casemate_allocator_core::record::Record;
 use casemate_protocol::api::{ApiError, ErrorKind, Phase};
 use casemate_protocol::audit::Event;
+use casemate_protocol::end::EndReason;
 use casemate_protocol::ids::{Generation, SessionId};
 use casemate_protocol::worker::StartError;
 use tokio::process::Child;
@@ -20,7 +21,7 @@ use crate::worker::launch::{self, LaunchError};
 use crate::worker::process::Handle;
 
 /// A dead launcher's namespace is gone within moments.
-const LOCK_AFTER_EXIT: Duration = Duration::from_secs(5);
+pub(super) const LOCK_AFTER_EXIT: Duration = Duration::from_secs(5);
 
 impl Driver {
     /// Starts the worker of a session in phase `starting`, which the caller has taken.
@@ -42,7 +43,7 @@ impl Driver {
                 let kind = error.start.as_ref().map_or("other", StartError::kind);
                 self.audit.record(Event::worker_not_started(&id, kind, &error.message));
                 tracing::warn!(session = %id, %error, "start failed");
-                self.after_failed_start(&stored.record, &error).await.and(Err(error))
+                self.after_failed_start(&stored, &error).await.and(Err(error))
             }
         };
         self.land(landing, outcome);
@@ -80,6 +81,13 @@ impl Driver {
         let log = self.home.slot_log(&record.slot);
         let values = values::recall(&self.home, &record.id, &record.intent.env)
             .map_err(|error| error.into_api())?;
+        let owner = self.owned.then(std::process::id);
+        let config = stored.plan.config(record, values, &self.home, self.secret.public(), owner);
+        let granted = &stored.plan.programs;
+        tracing::info!(session = %record.id, ?granted, "the agent may read and run");
+        if let Some(user) = &stored.plan.user {
+            return self.launch_shared(stored, user, config, cancelled).await;
+        }
         let launched = launch::spawn(&self.supervisor, &log).map_err(|error| error.into_api())?;
         let process = launched.process().clone();
         // Durable before the worker is told anything: whatever happens now, it can be found and ended.
@@ -87,10 +95,6 @@ impl Driver {
             launched.discard().await;
             return Err(error);
         }
-        let owner = self.owned.then(std::process::id);
-        let config = stored.plan.config(record, values, &self.home, self.secret.public(), owner);
-        let granted = &stored.plan.programs;
-        tracing::info!(session = %record.id, ?granted, "the agent may read and run");
         let progress = |what: &str| tracing::info!(session = %record.id, what, "starting");
         let cut = async {
             if cancelled.wait_for(|cut| *cut).await.is_err() {
@@ -119,21 +123,27 @@ impl Driver {
     /// Leaves no half-made session: one that never served goes with its directory, another one sleeps on.
     async fn after_failed_start(
         self: &Arc<Self>,
-        record: &Record,
+        stored: &Stored,
         error: &ApiError,
     ) -> Result<(), ApiError> {
+        let record = &stored.record;
         // `launch` has collected its child; what it left behind in a namespace holds the lock a moment longer.
         let lock = self.home.slot_lock(&record.slot);
         let now_known = self.store.session(&record.id).map_err(|error| error.into_api())?;
-        let worker = now_known.and_then(|stored| stored.record.worker);
-        fence(worker.as_ref().map(|worker| &worker.process), &lock, Duration::ZERO)
-            .await
-            .map_err(|error| error.into_api())?;
+        let now_known = now_known.unwrap_or_else(|| stored.clone());
+        if let Some(user) = &stored.plan.user {
+            self.evict(&now_known, user, EndReason::Failed, false).await?;
+        } else {
+            let worker = now_known.record.worker.map(|worker| worker.process);
+            fence(worker.as_ref(), &lock, Duration::ZERO)
+                .await
+                .map_err(|error| error.into_api())?;
+        }
         let detail = error.message.clone();
         let after =
             self.update(&record.id, move |record| record.start_failed(detail, now())).await?;
         if after.record.half_made() {
-            self.delete_storage(&after.record).await?;
+            self.delete_storage(&after).await?;
         }
         Ok(())
     }
@@ -190,7 +200,7 @@ impl Driver {
     pub(super) fn record_lost(&self, id: &SessionId, generation: Generation) {
         self.audit.record(Event::worker_lost(id, generation));
         if let Ok(Some(stored)) = self.store.session(id) {
-            self.audit.gone(id, &stored.record.slot);
+            self.audit.gone(stored.log_name(), &stored.record.slot);
         }
     }
 
@@ -212,6 +222,16 @@ impl Driver {
             }
             None => "the worker is gone".to_owned(),
         };
+        self.write_lost(id, generation, words).await
+    }
+
+    /// The part of it that the store and the audit log see.
+    pub(super) async fn write_lost(
+        self: &Arc<Self>,
+        id: &SessionId,
+        generation: Generation,
+        words: String,
+    ) -> Result<(), ApiError> {
         let changed = words.clone();
         let outcome = self
             .change({
@@ -244,7 +264,7 @@ async fn end_child(mut child: Child) {
     let _ = child.wait().await;
 }
 
-fn words(status: &str, log: &std::path::Path) -> String {
+pub(super) fn words(status: &str, log: &std::path::Path) -> String {
     match launch::last_words(log) {
         Some(line) => format!("the worker ended by itself ({status}); its last log line: {line}"),
         None => format!("the worker ended by itself ({status})"),

@@ -15,6 +15,8 @@ use crate::store::Stored;
 impl Driver {
     /// The record as callers see it: names of handed variables, not their values.
     pub(super) fn view(&self, record: &Record, programs: &[PathBuf]) -> SessionView {
+        // Where a session shares its slot its trees are at a place that is not its name.
+        let place = self.home.place(&record.slot, &record.id).ok().flatten();
         let live = self.living(record);
         let seen = live.as_ref().and_then(|live| live.seen.as_ref());
         let worker = record.worker.as_ref().and_then(|worker| {
@@ -26,7 +28,10 @@ impl Driver {
                 activity: seen.map(|seen| seen.activity),
                 matrix: live.as_ref().and_then(|live| live.matrix.clone()),
                 usage: live.as_ref().and_then(|live| live.usage.clone()),
-                worktree: self.home.worktree(&record.slot, &record.id),
+                worktree: match &place {
+                    Some(place) => place.join("work"),
+                    None => self.home.worktree(&record.slot, &record.id),
+                },
             })
         });
         let mut intent = record.intent.clone();

@@ -13,7 +13,8 @@ use std::time::Duration;
 use casemate_allocator_core::record::{Process, Serving};
 use casemate_protocol::ids::BootId;
 use casemate_protocol::tier::Tier;
-use casemate_protocol::worker::{StartError, StartEvent, WorkerConfig};
+use casemate_protocol::worker::{StartError, StartEvent};
+use serde::Serialize;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
@@ -94,7 +95,7 @@ impl Launched {
     /// Tells it what it is and waits until it serves. `patience` is the longest time without a sign of progress.
     pub(crate) async fn start(
         mut self,
-        config: &WorkerConfig,
+        config: &impl Serialize,
         patience: Duration,
         cancelled: impl Future<Output = ()>,
         progress: impl Fn(&str),
@@ -116,7 +117,7 @@ impl Launched {
 
     async fn converse(
         &mut self,
-        config: &WorkerConfig,
+        config: &impl Serialize,
         patience: Duration,
         progress: impl Fn(&str),
     ) -> Result<Serving, LaunchError> {

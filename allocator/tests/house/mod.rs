@@ -6,6 +6,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Once;
 use std::time::{Duration, Instant};
 
 use casemate_protocol::api::{
@@ -30,6 +31,21 @@ pub fn scripted() -> PathBuf {
         "{} is missing; run cargo test without --test or --lib alone",
         path.display()
     );
+    path
+}
+
+/// The supervisor of this build.
+pub fn supervisor() -> PathBuf {
+    static BUILT: Once = Once::new();
+    let path = programs().join("casemate-supervisor");
+    BUILT.call_once(|| {
+        // `cargo test -p casemate-allocator` builds no other package's programs.
+        if !path.exists() {
+            let mut build = Command::new(env!("CARGO"));
+            let built = build.args(["build", "-p", "casemate-supervisor"]).status();
+            assert!(built.is_ok_and(|status| status.success()), "the supervisor does not build");
+        }
+    });
     path
 }
 

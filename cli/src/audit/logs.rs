@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use casemate_audit::Found;
 use casemate_protocol::audit::{Head, Line, Report};
 use casemate_protocol::codes::exit;
-use casemate_protocol::ids::SessionId;
+use casemate_protocol::ids::{SessionId, SlotId};
 use serde_json::Value;
 
 use crate::failure::Failure;
@@ -19,7 +19,7 @@ const ALLOCATOR: &str = "allocator";
 /// A log.
 #[derive(Debug)]
 pub(super) struct Logged {
-    /// What it is called: a session, `allocator` or a path.
+    /// What it is called: a session, a slot that sessions share, `allocator` or a path.
     pub(super) name: String,
     found: Found,
     /// The heads that are known of it.
@@ -34,14 +34,19 @@ impl Logged {
         if name == ALLOCATOR {
             return Self::allocator(place);
         }
-        let Ok(session) = name.parse::<SessionId>() else {
+        let log = if name.parse::<SlotId>().is_ok() {
+            name.to_owned()
+        } else if let Ok(session) = name.parse::<SessionId>() {
+            // One that shares its worker is told of in the log that all of them share.
+            shared_by(place, &session).unwrap_or(session.to_string())
+        } else {
             let path = Path::new(name);
             let found = if path.is_dir() { Found::in_directory(path) } else { Found::file(path) };
             let found = found.map_err(|error| unreadable(name, &error))?;
             return Ok(Self { name: name.to_owned(), found, anchors: Vec::new() });
         };
-        let anchors = anchors(place, &session)?;
-        match directory(place, &session) {
+        let anchors = anchors(place, &log)?;
+        match directory(place, &log) {
             Some(directory) => {
                 let found = Found::in_directory(&directory);
                 let found = found.map_err(|error| unreadable(name, &error))?;
@@ -49,7 +54,7 @@ impl Logged {
             }
             None if anchors.is_empty() => Err(Failure::new(
                 exit::NO_INPUT,
-                format!("no audit log of {session} in {}", place.home().display()),
+                format!("no audit log of {name} in {}", place.home().display()),
             )),
             // What the allocator saw once is not there at all: the end is cut off before the first line.
             None => Ok(Self { name: name.to_owned(), found: Found::nothing(), anchors }),
@@ -74,11 +79,11 @@ impl Logged {
         Ok(Self { name: ALLOCATOR.to_owned(), found, anchors: head.into_iter().collect() })
     }
 
-    /// The allocator's log and those of all sessions, also of deleted ones.
+    /// The allocator's log and those of all workers, also of deleted ones.
     pub(super) fn all(place: &Place) -> Result<Vec<Self>, Failure> {
         let mut all = vec![Self::allocator(place)?];
-        for session in sessions(place) {
-            all.push(Self::named(session.as_str(), place)?);
+        for log in workers(place) {
+            all.push(Self::named(&log, place)?);
         }
         Ok(all)
     }
@@ -100,54 +105,74 @@ fn unreadable(name: &str, error: &io::Error) -> Failure {
     Failure::because(exit::NO_INPUT, format!("the audit log {name} cannot be read"), error)
 }
 
-/// Where a session's log is: in its slot, or set aside when that was deleted.
-fn directory(place: &Place, session: &SessionId) -> Option<PathBuf> {
-    let kept = place.home().join("audit").join(session.as_str());
+fn slots(place: &Place) -> Vec<PathBuf> {
     let slots = fs::read_dir(place.home().join("slots")).into_iter().flatten().flatten();
-    let slot = slots
-        .map(|slot| slot.path())
-        .find(|slot| slot.join("sessions").join(session.as_str()).symlink_metadata().is_ok());
-    let in_slot = slot.map(|slot| slot.join("state"));
+    slots.map(|slot| slot.path()).collect()
+}
+
+/// What a worker that sessions share keeps of each of them for its slot's life.
+const FLOORS: &str = "state/floors";
+
+/// The slot that a session shares with others.
+fn shared_by(place: &Place, session: &SessionId) -> Option<String> {
+    let mut slots = slots(place).into_iter();
+    let slot = slots.find(|slot| slot.join(FLOORS).join(session.as_str()).exists())?;
+    Some(slot.file_name()?.to_str()?.to_owned())
+}
+
+/// Where the log of a session, or of a slot that sessions share, is: in the slot, or set aside when that was deleted.
+fn directory(place: &Place, log: &str) -> Option<PathBuf> {
+    let kept = place.home().join("audit").join(log);
+    let is_its = |slot: &PathBuf| {
+        slot.file_name().is_some_and(|name| name == log)
+            || slot.join("sessions").join(log).symlink_metadata().is_ok()
+    };
+    let in_slot = slots(place).into_iter().find(is_its).map(|slot| slot.join("state"));
     in_slot
         .into_iter()
         .chain([kept])
         .find(|directory| directory.join(casemate_audit::FILE).exists())
 }
 
-fn sessions(place: &Place) -> Vec<SessionId> {
+/// By session, or by slot where sessions share one.
+fn workers(place: &Place) -> Vec<String> {
     let names = |directory: PathBuf| {
         fs::read_dir(directory)
             .into_iter()
             .flatten()
             .flatten()
-            .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-            .collect::<Vec<SessionId>>()
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .filter(|name| name.parse::<SessionId>().is_ok() || name.parse::<SlotId>().is_ok())
+            .collect::<Vec<_>>()
     };
-    let slots = fs::read_dir(place.home().join("slots")).into_iter().flatten().flatten();
-    let mut all: Vec<SessionId> =
-        slots.flat_map(|slot| names(slot.path().join("sessions"))).collect();
-    all.extend(names(place.home().join("audit")));
+    let mut all = names(place.home().join("audit"));
+    for slot in slots(place) {
+        if slot.join(FLOORS).exists() {
+            all.extend(slot.file_name().and_then(|name| name.to_str()).map(str::to_owned));
+        } else {
+            all.extend(names(slot.join("sessions")));
+        }
+    }
     all.sort();
     all.dedup();
-    all.retain(|session| directory(place, session).is_some());
+    all.retain(|log| directory(place, log).is_some());
     all
 }
 
-/// The heads of a session's log that the allocator wrote down.
-fn anchors(place: &Place, session: &SessionId) -> Result<Vec<Head>, Failure> {
+/// The heads of a worker's log that the allocator wrote down.
+fn anchors(place: &Place, log: &str) -> Result<Vec<Head>, Failure> {
     let found = match Found::in_directory(place.home()) {
         Ok(found) => found,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(unreadable(ALLOCATOR, &error)),
     };
     let lines = casemate_audit::lines(found).map_err(|error| unreadable(ALLOCATOR, &error))?;
-    Ok(lines.iter().filter_map(|line| anchor(line, session)).collect())
+    Ok(lines.iter().filter_map(|line| anchor(line, log)).collect())
 }
 
-fn anchor(line: &[u8], session: &SessionId) -> Option<Head> {
+fn anchor(line: &[u8], log: &str) -> Option<Head> {
     Line::read(line)?;
     let mut value: Value = serde_json::from_slice(line).ok()?;
-    let is_its = value["metadata"]["event_code"] == "log.anchored"
-        && value["entity"]["uid"] == session.as_str();
+    let is_its = value["metadata"]["event_code"] == "log.anchored" && value["entity"]["uid"] == log;
     is_its.then(|| serde_json::from_value(value["unmapped"]["anchor"].take()).ok())?
 }

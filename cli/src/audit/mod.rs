@@ -26,10 +26,10 @@ pub(crate) struct Args {
 enum Command {
     /// Say whether logs hold: which line was changed, replaced or moved, what is missing, whether the end was cut off
     ///
-    /// Exit code 65 where one does not. The ends of sessions' logs are known from the allocator's log, the end of the
+    /// Exit code 65 where one does not. The ends of workers' logs are known from the allocator's log, the end of the
     /// allocator's own from `audit.head`; keep a `head` of it on another machine, since all of these are files of yours.
     Verify {
-        /// A session, a file, or `allocator` (default: the allocator's log and those of all sessions)
+        /// A session, a slot that sessions share, a file, or `allocator` (default: the allocator's log and those of all workers)
         log: Option<String>,
         /// A head that was kept elsewhere; may be repeated
         #[arg(long, value_name = "SEQ:HASH", requires = "log")]

@@ -288,13 +288,15 @@ impl Event {
 
     /// Where another log stood at this moment.
     #[must_use]
-    pub fn anchored(session: &SessionId, head: Head) -> Self {
+    pub fn anchored(name: &str, head: Head) -> Self {
         event(
             ("log.anchored", Class::EntityManagement, 2, "Read"),
-            format!("the audit log of {session} ends with number {}", head.seq),
+            format!("the audit log of {name} ends with number {}", head.seq),
         )
         .outcome(true, None)
-        .with(json!({ "entity": { "type": "Audit log", "type_id": 99, "name": session, "uid": session } }))
+        .with(
+            json!({ "entity": { "type": "Audit log", "type_id": 99, "name": name, "uid": name } }),
+        )
         .and(json!({ "anchor": head }))
     }
 

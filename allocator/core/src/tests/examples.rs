@@ -68,7 +68,7 @@ fn asleep(evidence: Option<Evidence>) -> Record {
     Record {
         phase: Phase::Asleep,
         served: true,
-        prompted: true,
+        used: true,
         last_end: Some(LastEnd { reason: EndReason::Idle, detail: String::new(), evidence, at: 0 }),
         ..record
     }
@@ -95,11 +95,11 @@ fn a_failed_resume_neither_loses_nor_invents_evidence() {
 fn only_observed_idleness_ends_a_worker() {
     let mut record = asleep(None);
     record.phase = Phase::Active;
-    let seen = |activity, attachments, prompted| Observation {
+    let seen = |activity, attachments, used| Observation {
         activity,
         agent: AgentState::Running { pid: 2 },
         attachments,
-        prompted,
+        used,
     };
     let busy = seen(Activity::Busy { for_ms: u64::MAX }, 0, true);
     assert_eq!(tick(&record, &busy), Tick::Nothing);
@@ -107,8 +107,8 @@ fn only_observed_idleness_ends_a_worker() {
     assert_eq!(tick(&record, &short), Tick::Nothing);
     let long = seen(Activity::Idle { for_ms: 1000 }, 1, true);
     assert!(matches!(tick(&record, &long), Tick::Stop(EndReason::Idle, _)));
-    // Never prompted: closed, but not while somebody is connected.
-    record.prompted = false;
+    // Never used: closed, but not while somebody is connected.
+    record.used = false;
     let unused = seen(Activity::Idle { for_ms: 1000 }, 0, false);
     assert!(matches!(tick(&record, &unused), Tick::Close(EndReason::Unused, _)));
     let open = seen(Activity::Idle { for_ms: 1000 }, 1, false);

@@ -245,7 +245,7 @@ impl World {
             },
             agent: AgentState::NotStarted,
             attachments: 0,
-            prompted: record.prompted,
+            used: record.used,
         };
         let (reason, close) = match tick(record, &seen) {
             Tick::Nothing => return,
@@ -275,7 +275,7 @@ impl World {
             && record.phase == Phase::Active
         {
             proc.busy = true;
-            record.prompted = true;
+            record.used = true;
             if let Some(dir) = self.dirs.get_mut(&record.slot) {
                 dir.unpushed = true;
             }
