@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use casemate_inside::Attempt;
+use casemate_inside::{Attempt, backwards};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
@@ -49,6 +49,7 @@ pub(crate) struct Host {
     lines: Lines<BufReader<ChildStdout>>,
     next_id: u64,
     session: String,
+    since: i64,
 }
 
 /// What a shell command did.
@@ -96,6 +97,7 @@ impl Host {
             lines: BufReader::new(stdout).lines(),
             next_id: 1,
             session: String::new(),
+            since: house.since(),
         };
         let everything = json!({
             "fs": {"readTextFile": true, "writeTextFile": true},
@@ -172,6 +174,16 @@ impl Host {
             Ok(attempts) if !attempts.is_empty() => Ok(attempts),
             _ => Err(HostError::Garbled(self.name, command, output)),
         }
+    }
+
+    /// Looks, from the agent's shell, for a file of this name and one of this content.
+    pub(crate) async fn scan(
+        &mut self,
+        name: &str,
+        content: &str,
+    ) -> Result<Vec<Attempt>, HostError> {
+        let since = self.since.to_string();
+        self.inside(&["scan", &backwards(name), &backwards(content), &since]).await
     }
 
     /// Hangs up in order and waits for the bridge's end.

@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -65,6 +65,13 @@ impl House {
     /// All of it.
     pub(crate) fn base(&self) -> &Path {
         &self.path
+    }
+
+    /// A second of the epoch before which nothing of this demo was there. By the file system's own clock, as far as it is another
+    /// one than the machine's.
+    pub(crate) fn since(&self) -> i64 {
+        let made = fs::metadata(&self.program).map(|copy| copy.mtime().min(copy.ctime()));
+        made.unwrap_or(0).saturating_sub(60)
     }
 
     /// `CASEMATE_HOME`.

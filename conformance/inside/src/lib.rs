@@ -18,6 +18,7 @@ mod scan;
 
 use std::io::Write;
 use std::path::Path;
+use std::time::Duration;
 
 use attempt::Report;
 pub use attempt::{Attempt, SUCCEEDED};
@@ -25,7 +26,9 @@ pub use attempt::{Attempt, SUCCEEDED};
 /// How it is called.
 pub const USAGE: &str = "\
 casemate inside VERB...
-  scan NAME CONTENT   look for a file name and a file content on every writable mount; both written backwards
+  scan NAME CONTENT SINCE
+                      look for a file name, and in what changed since that second of the epoch for a content, on every
+                      writable mount; both written backwards
   files PATH          everything that can be done to a file by its absolute path
   process PID MARK    signals, ptrace, memory, limits; MARK, written backwards, is in its command line
   procfs PID MARK     what /proc shows of it
@@ -40,6 +43,9 @@ casemate inside VERB...
 
 What is looked for is written backwards, so that no shell, history or log of this very command holds it.";
 
+/// For one attack of the catalogue. Nobody waits for the answer but whoever asked for it.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// Runs the verb, writing a line for each attempt. Exit code 0 when it was carried out (whatever came of it), 64
 /// when it was called wrongly.
 pub fn run(args: &[String], out: &mut dyn Write) -> u8 {
@@ -47,9 +53,10 @@ pub fn run(args: &[String], out: &mut dyn Write) -> u8 {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let pid = |text: &str| text.parse::<i32>().ok().and_then(rustix::process::Pid::from_raw);
     match args.as_slice() {
-        ["scan", name, content] => {
-            scan::scan(&backwards(name), &backwards(content), &mut report);
-        }
+        ["scan", name, content, since] => match since.parse() {
+            Ok(since) => scan::scan(&backwards(name), &backwards(content), since, &mut report),
+            Err(_) => return usage(),
+        },
         ["files", path] => files::all(Path::new(path), &mut report),
         ["process", text, mark] => match pid(text) {
             Some(pid) => process::all(pid, &backwards(mark), &mut report),
@@ -85,7 +92,7 @@ pub fn run(args: &[String], out: &mut dyn Write) -> u8 {
 }
 
 fn whole(decoys: &catalogue::Decoys, report: &mut Report<'_>) -> u8 {
-    match catalogue::run(decoys, |_| true) {
+    match catalogue::run(decoys, PATIENCE, |_| true) {
         Ok(answers) => {
             for answer in answers {
                 let target =

@@ -5,7 +5,7 @@ use std::fs::{self, DirEntry, File};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use crate::attempt::{Report, SUCCEEDED};
 
@@ -33,11 +33,19 @@ const PSEUDO: &[&str] = &[
     "binfmt_misc",
 ];
 
-/// Only what changed lately is read: the victim is at work now, and a system's files are not its.
-const RECENT: Duration = Duration::from_secs(3600);
-
 /// A scan that takes longer says so instead of hanging the session.
 const LIMIT: Duration = Duration::from_secs(240);
+
+/// What is looked for.
+#[derive(Debug, Clone, Copy)]
+struct Wanted<'a> {
+    name: &'a str,
+    content: &'a str,
+    /// In seconds of the epoch. Only what changed since then is read: what was there before the victim is not its, and
+    /// on a machine that was set up a moment ago that is a whole system.
+    since: i64,
+    end: Instant,
+}
 
 /// What was seen.
 #[derive(Debug, Default)]
@@ -52,7 +60,7 @@ struct Seen {
 }
 
 /// One line a mount, then what was found over all of them.
-pub(crate) fn scan(name: &str, content: &str, report: &mut Report<'_>) {
+pub(crate) fn scan(name: &str, content: &str, since: i64, report: &mut Report<'_>) {
     let mounts = match fs::read_to_string("/proc/self/mountinfo") {
         Ok(text) => writable(&text),
         Err(error) => {
@@ -61,11 +69,11 @@ pub(crate) fn scan(name: &str, content: &str, report: &mut Report<'_>) {
         }
     };
     let mut seen = Seen::default();
-    let end = Instant::now() + LIMIT;
+    let wanted = Wanted { name, content, since, end: Instant::now() + LIMIT };
     // A folder that cannot be listed may still have ones below it that can, by name.
     let known = known();
     for start in mounts.iter().chain(&known) {
-        walk(start, name, content, end, &mut seen);
+        walk(start, wanted, &mut seen);
     }
     let detail = format!(
         "{} writable mounts, {} entries, {} files read, {} folders or files refused",
@@ -119,14 +127,14 @@ fn unescape(point: &str) -> String {
 }
 
 /// Depth first without recursion, on one device, each folder once over all mounts.
-fn walk(root: &Path, name: &str, content: &str, end: Instant, seen: &mut Seen) {
+fn walk(root: &Path, wanted: Wanted<'_>, seen: &mut Seen) {
     let Ok(device) = fs::symlink_metadata(root).map(|metadata| metadata.dev()) else {
         seen.refused += 1;
         return;
     };
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {
-        if Instant::now() > end {
+        if Instant::now() > wanted.end {
             seen.out_of_time = true;
             return;
         }
@@ -140,20 +148,21 @@ fn walk(root: &Path, name: &str, content: &str, end: Instant, seen: &mut Seen) {
         };
         for entry in entries.flatten() {
             seen.files += 1;
-            if entry.file_name().to_string_lossy().contains(name) {
+            if entry.file_name().to_string_lossy().contains(wanted.name) {
                 seen.by_name.get_or_insert_with(|| entry.path());
             }
             match entry.file_type() {
                 Ok(kind) if kind.is_dir() => folders.push(entry.path()),
-                Ok(kind) if kind.is_file() && recent(&entry) => match holds(&entry.path(), content)
-                {
-                    Ok(true) => {
-                        seen.read += 1;
-                        seen.by_content.get_or_insert_with(|| entry.path());
+                Ok(kind) if kind.is_file() && changed(&entry, wanted.since) => {
+                    match holds(&entry.path(), wanted.content) {
+                        Ok(true) => {
+                            seen.read += 1;
+                            seen.by_content.get_or_insert_with(|| entry.path());
+                        }
+                        Ok(false) => seen.read += 1,
+                        Err(_) => seen.refused += 1,
                     }
-                    Ok(false) => seen.read += 1,
-                    Err(_) => seen.refused += 1,
-                },
+                }
                 _ => {}
             }
         }
@@ -161,10 +170,8 @@ fn walk(root: &Path, name: &str, content: &str, end: Instant, seen: &mut Seen) {
 }
 
 /// By the change time, which nobody can set back.
-fn recent(entry: &DirEntry) -> bool {
-    let changed = entry.metadata().map(|metadata| metadata.ctime()).unwrap_or(i64::MAX);
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    now.as_secs().saturating_sub(u64::try_from(changed).unwrap_or(0)) < RECENT.as_secs()
+fn changed(entry: &DirEntry, since: i64) -> bool {
+    entry.metadata().map_or(true, |metadata| metadata.ctime() >= since)
 }
 
 fn holds(path: &Path, content: &str) -> io::Result<bool> {
@@ -185,10 +192,16 @@ mod tests {
         fs::write(folder.path().join("deep/other"), "0123 treasure 4567").unwrap();
         let mut seen = Seen::default();
         let end = Instant::now() + LIMIT;
-        walk(folder.path(), "needle", "treasure", end, &mut seen);
+        let since = fs::metadata(folder.path()).unwrap().ctime();
+        let wanted = Wanted { name: "needle", content: "treasure", since, end };
+        walk(folder.path(), wanted, &mut seen);
         assert_eq!(seen.by_name, Some(folder.path().join("deep/xx-needle")));
         assert_eq!(seen.by_content, Some(folder.path().join("deep/other")));
         assert!(!seen.out_of_time);
+        // What was there before is not read, whatever it holds; names are looked at all the same.
+        let mut seen = Seen::default();
+        walk(folder.path(), Wanted { since: since + 3600, ..wanted }, &mut seen);
+        assert!(seen.by_name.is_some() && seen.read == 0, "{seen:?}");
     }
 
     #[test]

@@ -9,6 +9,9 @@ use casemate_protocol::codes::exit;
 /// Longer than any probe: the decoy is killed with its session long before.
 const DECOY_LIVES: Duration = Duration::from_secs(300);
 
+/// An attack that takes longer proves nothing; the worker's start does not wait for it.
+const HANG: Duration = Duration::from_secs(5);
+
 /// Which attacks an attacker tries: there are two at once, and what git and its shells do is half of the work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Part {
@@ -35,8 +38,9 @@ impl Part {
 #[must_use]
 pub fn attack(part: Part, described: &str) -> u8 {
     let Ok(decoys) = serde_json::from_str::<Decoys>(described) else { return exit::USAGE };
-    let answers =
-        catalogue::run(&decoys, |attack| (attack.target == Target::Git) == (part == Part::Git));
+    let answers = catalogue::run(&decoys, HANG, |attack| {
+        (attack.target == Target::Git) == (part == Part::Git)
+    });
     let printed = answers.map_err(io::Error::other).and_then(|answers| {
         let line = serde_json::to_string(&answers)?;
         writeln!(io::stdout().lock(), "{line}")

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use casemate_inside::{Attempt, SUCCEEDED, backwards};
+use casemate_inside::{Attempt, SUCCEEDED};
 use sha2::{Digest as _, Sha256};
 
 use super::{Side, World, attempt};
@@ -90,7 +90,7 @@ async fn hashes(side: &mut Side, name: &str) -> Result<String, HostError> {
 
 impl Sentinels {
     async fn scan(&self, host: &mut Host) -> Result<Vec<Attempt>, HostError> {
-        host.inside(&["scan", &backwards(&self.name), &backwards(&self.content)]).await
+        host.scan(&self.name, &self.content).await
     }
 
     /// What both files together must hash to.

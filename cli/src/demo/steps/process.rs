@@ -99,7 +99,7 @@ pub(super) async fn supervisor(world: &mut World<'_>) -> Result<(), HostError> {
         .map_err(|error| HostError::Garbled(from, "allocator.json".into(), error.to_string()))?;
     // Half of it is looked for: the whole is not handed to a session, not even for this.
     let half = &endpoint.token[endpoint.token.len() / 2..];
-    let found = b.host.inside(&["scan", &backwards("allocator.json"), &backwards(half)]).await?;
+    let found = b.host.scan("allocator.json", half).await?;
     lines.attempts(from, "the allocator's token", Wall::Search, &found);
     let environments =
         b.host.sh("cat /proc/*/environ 2>/dev/null | tr '\\0' '\\n' | sort -u").await?;

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 
 use casemate_raw::{Arg, Call, Page, call};
 use nix::sys::ptrace;
-use rustix::process::{self, Pid, PidfdFlags, PidfdGetfdFlags, Resource, Rlimit, Signal};
+use rustix::process::{self, Pid, PidfdFlags, PidfdGetfdFlags, Resource, Signal};
 use rustix::thread::CpuSet;
 
 /// Ignored unless somebody asked for it.
@@ -81,8 +81,9 @@ pub(super) fn move_pages(pid: Pid) -> io::Result<()> {
     call(Call::MOVE_PAGES, &mut [number(pid), none(), none(), none(), none(), none()]).map(drop)
 }
 
-pub(super) fn limit(pid: Pid, resource: Resource, limit: Rlimit) -> io::Result<()> {
-    Ok(process::prlimit(Some(pid), resource, limit).map(drop)?)
+/// This process's own limit for another one: to raise one takes a privilege, and who started both may have set any.
+pub(super) fn limit(pid: Pid, resource: Resource) -> io::Result<()> {
+    Ok(process::prlimit(Some(pid), resource, process::getrlimit(resource)).map(drop)?)
 }
 
 /// Of the process alone (IOPRIO_WHO_PROCESS).
@@ -97,7 +98,17 @@ pub(super) fn pin(pid: Pid) -> io::Result<()> {
     Ok(rustix::thread::sched_setaffinity(Some(pid), &cpus)?)
 }
 
-pub(super) fn scheduler(pid: Pid, policy: i64) -> io::Result<()> {
-    let args = &mut [number(pid), Arg::Number(policy), Arg::Page(&mut Page::zeroed())];
-    call(Call::SCHED_SETSCHEDULER, args).map(drop)
+/// To what it is: out of SCHED_IDLE there is no way without a privilege (sched(7)).
+pub(super) fn scheduler(pid: Pid) -> io::Result<()> {
+    let policy = Arg::Number(policy(pid).into());
+    call(Call::SCHED_SETSCHEDULER, &mut [number(pid), policy, Arg::Page(&mut Page::zeroed())])
+        .map(drop)
+}
+
+/// Its scheduling policy by proc_pid_stat(5); the usual one where that is not to be read.
+pub(super) fn policy(pid: Pid) -> u32 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name is in parentheses and may hold anything; the policy is the 39th field behind it.
+    let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
+    fields.split(' ').nth(38).and_then(|field| field.parse().ok()).unwrap_or(0)
 }

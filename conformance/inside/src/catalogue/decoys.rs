@@ -32,7 +32,8 @@ pub struct Decoys {
     pub tcp: u16,
     /// A UDP port of loopback.
     pub udp: u16,
-    /// Part of the names of the abstract sockets.
+    /// Part of the names of the abstract sockets, and of whatever an attack gives a name of its own: random, since what
+    /// an earlier run left has one, too.
     pub name: String,
 }
 
@@ -130,8 +131,7 @@ impl Planted {
         let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let udp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
         (self.tcp, self.udp) = (tcp.local_addr()?.port(), udp.local_addr()?.port());
-        // The port is this process's alone, and so is the name.
-        self.name = format!("casemate-decoy-{}", self.tcp);
+        self.name = name()?;
         let of = |kind: &str| SocketAddr::from_abstract_name(format!("{}-{kind}", self.name));
         let streams = UnixListener::bind_addr(&of("stream")?)?;
         let datagrams = UnixDatagram::bind_addr(&of("datagram")?)?;
@@ -174,6 +174,12 @@ impl Decoys {
     pub(super) fn victim(&self, id: &str) -> PathBuf {
         self.tree.join("victims").join(id)
     }
+}
+
+fn name() -> io::Result<String> {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes).map_err(io::Error::other)?;
+    Ok(format!("casemate-decoy-{:016x}", u64::from_ne_bytes(bytes)))
 }
 
 fn packets(name: &str) -> io::Result<OwnedFd> {

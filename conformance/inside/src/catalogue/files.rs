@@ -346,11 +346,12 @@ fn symlink_race(shot: &Shot<'_>) -> io::Result<()> {
     symlink(shot.tree(""), &link)?;
     let mut last = io::Error::from(Errno::NOENT);
     std::thread::scope(|scope| {
-        let swapper = scope.spawn(|| {
+        // Where its user may start no thread more there is an answer, not a panic.
+        let swapper = std::thread::Builder::new().spawn_scoped(scope, || {
             for _ in 0..200 {
                 let _ = rustix::fs::renameat_with(CWD, &folder, CWD, &link, RenameFlags::EXCHANGE);
             }
-        });
+        })?;
         while !swapper.is_finished() {
             match read(&folder.join("secret")) {
                 Ok(()) => return Ok(()),

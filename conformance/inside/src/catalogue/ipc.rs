@@ -147,9 +147,12 @@ const PROCESS_KEYRING: i64 = -2;
 const USER_KEYRING: i64 = -4;
 const USER_SESSION_KEYRING: i64 = -5;
 
-/// Another number for each attack and each run.
+/// Another number for each attack and each run (FNV-1a), and none that means "private".
 fn number_of(shot: &Shot<'_>) -> i64 {
-    i64::from(shot.decoys.tcp) << 8 | i64::from(u8::try_from(shot.id.len()).unwrap_or(0))
+    let bytes = shot.decoys.name.bytes().chain(shot.id.bytes());
+    let hash = bytes
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    i64::from(hash.cast_signed() | 1)
 }
 
 fn make(how: Call, args: &[i64]) -> io::Result<i64> {

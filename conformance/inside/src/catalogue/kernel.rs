@@ -234,36 +234,28 @@ fn terminal(_shot: &Shot<'_>, request: i64, bytes: &[u8]) -> io::Result<()> {
     done
 }
 
-/// Starts one that asks for a password, and looks whose it has become.
+/// Starts one that says its version, and looks whose it was when it has ended: until it is waited for, its ids are there.
 fn setuid_program(_shot: &Shot<'_>) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt as _;
     use std::process::{Command, Stdio};
+
+    use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
     let setuid =
         |path: &&str| fs::metadata(path).is_ok_and(|data| data.permissions().mode() & 0o4000 != 0);
     let program = ["/usr/bin/su", "/bin/su"].into_iter().find(setuid);
     let program = program.ok_or_else(|| untried("no such program"))?;
     let mut child = Command::new(program)
-        .arg("root")
-        .stdin(Stdio::piped())
+        .arg("--version")
+        .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()?;
-    let status = format!("/proc/{}/status", child.id());
-    let mut becomes_root = false;
-    // spawn returns a moment before the new ids are there; once it waits or has ended they are.
-    for _ in 0..50 {
-        let text = fs::read_to_string(&status).unwrap_or_default();
-        let field = |name: &str, at| {
-            let line = text.lines().find_map(|line| line.strip_prefix(name));
-            line.and_then(|line| line.split_whitespace().nth(at)).unwrap_or_default()
-        };
-        becomes_root = field("Uid:", 1) == "0";
-        if becomes_root || field("State:", 0) == "Z" {
-            break;
-        }
-        std::thread::sleep(std::time::Duration::from_micros(200));
-    }
-    let _ = child.kill();
+    let ended =
+        waitid(WaitId::Pid(Pid::from_child(&child)), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
+    let status = fs::read_to_string(format!("/proc/{}/status", child.id()));
     let _ = child.wait();
-    super::shot::holds(becomes_root, Errno::PERM)
+    ended?;
+    let status = status?;
+    let ids = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap_or_default();
+    super::shot::holds(ids.split_whitespace().nth(1) == Some("0"), Errno::PERM)
 }

@@ -5,6 +5,7 @@
 
 mod attack;
 mod calls;
+mod closed;
 mod decoys;
 mod files;
 mod git;
@@ -23,9 +24,10 @@ mod supervisor;
 mod victim;
 
 pub use attack::{Attack, Defence, Expected, Target};
+pub use closed::closed_here;
 pub use decoys::{Decoys, Planted};
 pub use run::{Answer, RunError, UNTRIED, run};
-pub use victim::Victim;
+pub use victim::{Victim, is_asleep};
 
 /// All of them, by target.
 const ATTACKS: &[&[Attack]] = &[

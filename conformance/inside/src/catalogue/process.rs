@@ -8,11 +8,11 @@ use casemate_raw::{Arg, Call, Page, call};
 use nix::sys::ptrace;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv, process_vm_writev};
 use rustix::io::Errno;
-use rustix::process::{self, Pid, Resource, Rlimit, Signal};
+use rustix::process::{self, Pid, Resource, Signal};
 
 use super::attack::{Attack, Defence::*, Run, Target};
 use super::calls::{
-    HARMLESS, compare, io_priority, limit, move_pages, number, pidfd, pin, queue_signal,
+    HARMLESS, compare, io_priority, limit, move_pages, number, pidfd, pin, policy, queue_signal,
     queue_signal_to_thread, raw, robust_list, scheduler, seize, signal_by_pidfd, take_descriptor,
     tgkill, tkill,
 };
@@ -180,33 +180,25 @@ pub(super) const ATTACKS: &[Attack] = &[
         "process-limit-cpu",
         "limits its processor time, which kills it",
         "prlimit(2) RLIMIT_CPU",
-        |shot| limit(shot.process()?, Resource::Cpu, UNLIMITED),
+        |shot| limit(shot.process()?, Resource::Cpu),
     ),
     ruled(
         "process-limit-files",
         "takes its descriptors away",
         "prlimit(2) RLIMIT_NOFILE",
-        |shot| {
-            limit(
-                shot.process()?,
-                Resource::Nofile,
-                Rlimit { current: Some(64), maximum: Some(64) },
-            )
-        },
+        |shot| limit(shot.process()?, Resource::Nofile),
     ),
     ruled("process-limit-size", "keeps it from writing", "prlimit(2) RLIMIT_FSIZE", |shot| {
-        limit(shot.process()?, Resource::Fsize, UNLIMITED)
+        limit(shot.process()?, Resource::Fsize)
     }),
     ruled("process-limit-memory", "keeps it from mapping memory", "prlimit(2) RLIMIT_AS", |shot| {
-        limit(shot.process()?, Resource::As, UNLIMITED)
+        limit(shot.process()?, Resource::As)
     }),
     ruled(
         "process-core-dump",
         "lets its next crash write its memory to a file",
         "prlimit(2) RLIMIT_CORE, core(5)",
-        |shot| {
-            limit(shot.process()?, Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })
-        },
+        |shot| limit(shot.process()?, Resource::Core),
     ),
     ruled("process-priority", "lowers its priority", "setpriority(2)", |shot| {
         Ok(process::setpriority_process(Some(shot.process()?), 19)?)
@@ -232,8 +224,8 @@ pub(super) const ATTACKS: &[Attack] = &[
     ruled("process-pin", "pins it to processors", "sched_setaffinity(2)", |shot| {
         pin(shot.process()?)
     }),
-    ruled("process-scheduler", "makes it a batch job", "sched_setscheduler(2)", |shot| {
-        scheduler(shot.process()?, 3)
+    ruled("process-scheduler", "sets its scheduling policy", "sched_setscheduler(2)", |shot| {
+        scheduler(shot.process()?)
     }),
     ruled(
         "process-scheduler-parameters",
@@ -249,11 +241,12 @@ pub(super) const ATTACKS: &[Attack] = &[
         "sets its scheduling attributes",
         "sched_setattr(2)",
         |shot| {
-            // struct sched_attr: size, then SCHED_BATCH.
+            // struct sched_attr: size, then the policy.
+            let pid = shot.process()?;
             let mut attributes = Page::of(&48_u32.to_ne_bytes());
-            attributes.0[4..8].copy_from_slice(&3_u32.to_ne_bytes());
+            attributes.0[4..8].copy_from_slice(&policy(pid).to_ne_bytes());
             attributes.0[16..20].copy_from_slice(&19_i32.to_ne_bytes());
-            let args = &mut [number(shot.process()?), Arg::Page(&mut attributes), Arg::Number(0)];
+            let args = &mut [number(pid), Arg::Page(&mut attributes), Arg::Number(0)];
             call(Call::SCHED_SETATTR, args).map(drop)
         },
     ),
@@ -274,8 +267,6 @@ pub(super) const ATTACKS: &[Attack] = &[
     })
     .leaks(),
 ];
-
-const UNLIMITED: Rlimit = Rlimit { current: None, maximum: None };
 
 fn first_mapping(pid: Pid) -> usize {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();

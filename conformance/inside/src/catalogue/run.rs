@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use casemate_raw::{Ended, child};
 use nix::errno::Errno;
@@ -16,8 +17,9 @@ use crate::attempt::SUCCEEDED;
 /// [`Answer::outcome`] where this machine has nothing to try it on.
 pub const UNTRIED: &str = "untried";
 
-/// Seconds after which an attack that hangs is ended: SIGALRM is its outcome.
-const LIMIT: u32 = 5;
+/// How often, and how soon, a fork that finds no room (`EAGAIN`) is tried again.
+const FORKS: u32 = 20;
+const BETWEEN_FORKS: Duration = Duration::from_millis(50);
 
 /// No errno: the exit codes of a child that succeeded, found nothing to try, panicked.
 const CODE_SUCCEEDED: u8 = 0;
@@ -45,14 +47,22 @@ pub enum RunError {
 
 /// Tries every attack that `wanted` chooses, one after another, in the catalogue's order. This process must have one thread.
 ///
+/// An attack that takes longer than `limit` hangs and is ended: SIGALRM is its outcome. Real time, whole seconds: where
+/// nobody waits for the answers it is long, since a loaded machine may take seconds for what it does in milliseconds.
+///
 /// # Errors
 /// [`RunError`].
-pub fn run(decoys: &Decoys, wanted: impl Fn(&Attack) -> bool) -> Result<Vec<Answer>, RunError> {
-    let own = std::env::temp_dir().join(format!("inside-{}", std::process::id()));
-    fs::create_dir(&own).map_err(|error| RunError::Own(own.clone(), error))?;
+pub fn run(
+    decoys: &Decoys,
+    limit: Duration,
+    wanted: impl Fn(&Attack) -> bool,
+) -> Result<Vec<Answer>, RunError> {
+    // No name that is known before: an earlier run of the same number may have been killed and left its own.
+    let place = std::env::temp_dir().join("inside-XXXXXX");
+    let own = nix::unistd::mkdtemp(&place).map_err(|error| RunError::Own(place, error.into()))?;
     let answers = attacks().filter(|attack| wanted(attack)).map(|attack| {
         let shot = Shot { decoys, id: attack.id, own: &own };
-        let ended = child(|| shoot(attack, &shot));
+        let ended = forked(|| child(|| shoot(attack, limit, &shot)));
         let ended = ended.map_err(|error| RunError::Fork(attack.id, error))?;
         Ok(Answer { id: attack.id.to_owned(), outcome: outcome(ended) })
     });
@@ -61,8 +71,21 @@ pub fn run(decoys: &Decoys, wanted: impl Fn(&Attack) -> bool) -> Result<Vec<Answ
     answers
 }
 
-fn shoot(attack: &Attack, shot: &Shot<'_>) -> u8 {
-    nix::unistd::alarm::set(LIMIT);
+/// What its user's other processes have used up may be free again a moment later.
+fn forked(mut fork: impl FnMut() -> io::Result<Ended>) -> io::Result<Ended> {
+    for _ in 0..FORKS {
+        match fork() {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                std::thread::sleep(BETWEEN_FORKS);
+            }
+            other => return other,
+        }
+    }
+    fork()
+}
+
+fn shoot(attack: &Attack, limit: Duration, shot: &Shot<'_>) -> u8 {
+    nix::unistd::alarm::set(u32::try_from(limit.as_secs()).unwrap_or(u32::MAX).max(1));
     match (attack.run)(shot) {
         Ok(()) => CODE_SUCCEEDED,
         Err(error) => {

@@ -5,7 +5,7 @@
 use std::io::IoSliceMut;
 
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
-use rustix::process::{self, Resource, Rlimit};
+use rustix::process::{self, Resource};
 
 use super::attack::{Attack, Defence::*, Run, Target};
 use super::calls::{
@@ -82,24 +82,19 @@ pub(super) const ATTACKS: &[Attack] = &[
         "supervisor-limit-cpu",
         "kills it by its processor time",
         "prlimit(2), DMOJ judge-server #462",
-        |shot| limit(shot.supervisor()?, Resource::Cpu, Rlimit { current: None, maximum: None }),
+        |shot| limit(shot.supervisor()?, Resource::Cpu),
     ),
     on(
         "supervisor-limit-files",
         "keeps it from accepting clients",
         "prlimit(2) RLIMIT_NOFILE",
-        |shot| {
-            let files = rustix::process::getrlimit(Resource::Nofile);
-            limit(shot.supervisor()?, Resource::Nofile, files)
-        },
+        |shot| limit(shot.supervisor()?, Resource::Nofile),
     ),
     on(
         "supervisor-limit-processes",
         "keeps it from starting anything",
         "prlimit(2) RLIMIT_NPROC",
-        |shot| {
-            limit(shot.supervisor()?, Resource::Nproc, rustix::process::getrlimit(Resource::Nproc))
-        },
+        |shot| limit(shot.supervisor()?, Resource::Nproc),
     ),
     on("supervisor-priority", "starves it", "setpriority(2)", |shot| {
         let pid = shot.supervisor()?;
@@ -115,7 +110,7 @@ pub(super) const ATTACKS: &[Attack] = &[
         "supervisor-scheduler",
         "makes it run only when nobody else does",
         "sched_setscheduler(2)",
-        |shot| scheduler(shot.supervisor()?, 0),
+        |shot| scheduler(shot.supervisor()?),
     ),
     entry("supervisor-environ", "reads its variables", |shot| {
         read(shot.supervisor_entry("environ"))

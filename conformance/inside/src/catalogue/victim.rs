@@ -2,27 +2,53 @@
 
 use std::io;
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 /// Sleeps for as long as this lives. Leads a group of its own, so that what hurts groups hurts it alone.
 #[derive(Debug)]
 pub struct Victim(Child);
 
+/// For it to sleep, whatever else the machine has to do.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Whether this process is what `mark` in its command line says, and has done what it had to do before it waits. Its image
+/// is there when it is started, what proc tells of it a moment later.
+///
+/// # Errors
+/// Where proc does not tell.
+pub fn is_asleep(pid: i32, mark: &str) -> io::Result<bool> {
+    let proc = Path::new("/proc").join(pid.to_string());
+    let line = fs::read_to_string(proc.join("cmdline"))?;
+    let status = fs::read_to_string(proc.join("status"))?;
+    Ok(line.contains(mark) && status.contains("State:\tS"))
+}
+
 // === impl Victim ===
 
 impl Victim {
-    /// Starts it. `mark`: for how many seconds it would sleep, by which its command line is known; `owner`: whose it is,
+    /// Starts it, and waits until it sleeps. `mark`: for how many seconds it would sleep, by which its command line is known; `owner`: whose it is,
     /// where that is not this process's user.
     ///
     /// # Errors
-    /// Whatever fork(2) or execve(2) says; EPERM for an owner where this process may not change its user.
+    /// Whatever fork(2), execve(2) or proc says; EPERM for an owner where this process may not change its user.
     pub fn start(mark: &str, owner: Option<u32>) -> io::Result<Self> {
         let mut command = Command::new("sleep");
         command.arg(mark).stdin(Stdio::null()).process_group(0);
         if let Some(owner) = owner {
             command.uid(owner).gid(owner);
         }
-        command.spawn().map(Self)
+        let victim = Self(command.spawn()?);
+        let until = Instant::now() + PATIENCE;
+        while !is_asleep(victim.pid(), mark)? {
+            if Instant::now() > until {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        Ok(victim)
     }
 
     /// Its number.
