@@ -15,7 +15,7 @@ use futures_util::{SinkExt as _, StreamExt as _};
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use tokio::sync::oneshot;
-use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
+use tokio::time::{sleep, timeout};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
@@ -24,8 +24,9 @@ use tokio_tungstenite::tungstenite::{Bytes, Error, Message};
 use super::request::{self, Wanted};
 use super::running::Hold;
 use super::start::{self, Child, Ends};
-use super::wire::{self, Gone, PING_EVERY, Shared, Sink, Socket};
+use super::wire::{self, Gone, Shared, Sink, Socket};
 use super::{Door, ending};
+use crate::http::pulse::{self, CLOSING};
 
 /// How long the request may take to come.
 const REQUEST_WITHIN: Duration = Duration::from_secs(10);
@@ -33,8 +34,6 @@ const REQUEST_WITHIN: Duration = Duration::from_secs(10);
 const AFTER_END: Duration = Duration::from_millis(200);
 /// How long the last output of an ended command has to reach a client.
 const FLUSH: Duration = Duration::from_secs(5);
-/// How long a peer has to answer a close.
-const CLOSING: Duration = Duration::from_secs(2);
 
 /// Serves one client; `hold` is given back when all is said or the command has ended unheard.
 pub async fn serve(stream: Upgraded, door: Rc<Door>, hold: Hold) {
@@ -239,8 +238,7 @@ async fn tell(
     let mut stdout = Output::of(channel::STDOUT, Some(ends.stdout));
     let mut stderr = Output::of(channel::STDERR, ends.stderr);
     drop(ends.stdin);
-    let mut pings = interval_at(Instant::now() + PING_EVERY, PING_EVERY);
-    pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut pings = pulse::pings();
     let mut exited = None;
     let mut told = 0;
     loop {

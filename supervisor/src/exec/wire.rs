@@ -8,7 +8,6 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::str::FromStr as _;
-use std::time::Duration;
 
 use casemate_protocol::exec::{
     self, MAX_MESSAGE, TerminalSize, WINDOW, Window, channel, read_taken,
@@ -26,11 +25,8 @@ use tokio_tungstenite::tungstenite::{Bytes, Error, Message};
 use super::ending::Leader;
 use super::start::{Ends, resize};
 use super::stream::Stream;
+use crate::http::pulse::SILENT;
 
-/// A client that was silent for so long is gone: it is pinged, and reads at all times.
-const SILENT: Duration = Duration::from_secs(60);
-/// How often it is pinged.
-pub(super) const PING_EVERY: Duration = Duration::from_secs(20);
 /// What a terminal takes for the end of input: VEOF as every new one has it (termios(3)).
 const END_OF_INPUT: &[u8] = b"\x04";
 
@@ -93,6 +89,7 @@ pub(super) async fn hear(
     let master = ends.is_terminal.then(|| Rc::clone(&ends.stdout));
     drop(ends);
     loop {
+        // It is pinged, and reads at all times.
         let Ok(message) = timeout(SILENT, stream.next()).await else {
             tracing::info!("a client of exec was silent for 60 s and is given up");
             return Gone::Away;

@@ -3,7 +3,6 @@
 //! Owns the streams. As at the plain door reading and writing do not wait for each other, and a peer that was silent for
 //! 60 s is gone; but here that is a cut, and the attachment waits for the next connection.
 
-use std::cell::Cell;
 use std::rc::Rc;
 
 use casemate_protocol::acp::server::Conn;
@@ -13,14 +12,12 @@ use casemate_protocol::relay::frame::Frame;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
 use hyper::upgrade::Upgraded;
-use hyper_util::rt::TokioIo;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
-use tokio_tungstenite::WebSocketStream;
-use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
-use tokio_tungstenite::tungstenite::{Bytes, Error, Message};
+use tokio::time::timeout;
+use tokio_tungstenite::tungstenite::{Error, Message};
 
-use super::socket::{CLOSING, PING_EVERY, SILENT, flat};
+use super::pulse::{self, CLOSING, Pulse, Socket};
+use super::socket::flat;
 use crate::hosted::live::Hosted;
 use crate::relay::attachment::Attachment;
 use crate::relay::driver::FromClient;
@@ -28,8 +25,6 @@ use crate::relay::outbox::Outbox;
 
 /// What a frame has besides a piece's content is less than this.
 const FRAME: usize = PIECE + 1024;
-
-type Socket = WebSocketStream<TokioIo<Upgraded>>;
 
 /// Serves a new attachment to its end, whatever its connections do.
 pub(super) async fn serve(stream: Upgraded, epoch: u64, hosted: Rc<Hosted>) {
@@ -53,18 +48,11 @@ pub(super) async fn serve(stream: Upgraded, epoch: u64, hosted: Rc<Hosted>) {
 /// One connection after the other.
 async fn connections(attachment: &Attachment, conn: Conn, relay: &mpsc::Sender<FromClient>) {
     while let Some(stream) = attachment.connection().await {
-        let config = WebSocketConfig::default()
-            .read_buffer_size(16 * 1024)
-            .write_buffer_size(32 * 1024)
-            .max_message_size(Some(FRAME))
-            .max_frame_size(Some(FRAME));
-        let io = TokioIo::new(stream);
-        let socket = WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await;
-        let (mut sink, mut stream) = socket.split();
-        let heard = Cell::new(Some(Instant::now()));
+        let (mut sink, mut stream) = pulse::open(stream, FRAME).await.split();
+        let pulse = Pulse::new();
         let ended = tokio::select! {
-            ended = read(&mut stream, attachment, conn, relay, &heard) => ended,
-            ended = write(&mut sink, attachment, &heard) => ended,
+            ended = read(&mut stream, attachment, conn, relay, &pulse) => ended,
+            ended = write(&mut sink, attachment, &pulse) => ended,
             // Of the same client, who has given this one up.
             () = attachment.arrived() => Ended::Cut,
         };
@@ -91,14 +79,10 @@ async fn read(
     attachment: &Attachment,
     conn: Conn,
     relay: &mpsc::Sender<FromClient>,
-    heard: &Cell<Option<Instant>>,
+    pulse: &Pulse,
 ) -> Ended {
     loop {
-        heard.set(Some(Instant::now()));
-        let message = stream.next().await;
-        // While the relay takes no more, nothing can be heard: that is not the peer's silence.
-        heard.set(None);
-        let frame = match message {
+        let frame = match pulse.next(stream).await {
             Some(Ok(Message::Binary(frame))) => frame,
             Some(Ok(Message::Text(_))) => {
                 attachment.breach("a frame is a binary message");
@@ -132,10 +116,9 @@ async fn read(
 async fn write(
     sink: &mut SplitSink<Socket, Message>,
     attachment: &Attachment,
-    heard: &Cell<Option<Instant>>,
+    pulse: &Pulse,
 ) -> Ended {
-    let mut pings = interval_at(Instant::now() + PING_EVERY, PING_EVERY);
-    pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut pings = pulse::pings();
     loop {
         while let Some(frame) = attachment.frame() {
             if sink.feed(Message::binary(frame)).await.is_err() {
@@ -151,11 +134,7 @@ async fn write(
         tokio::select! {
             () = attachment.work() => {}
             _ = pings.tick() => {
-                if heard.get().is_some_and(|since| since.elapsed() > SILENT) {
-                    tracing::info!("a client was silent for 60 s: its connection is given up");
-                    return Ended::Cut;
-                }
-                if sink.send(Message::Ping(Bytes::new())).await.is_err() {
+                if !pulse.ping(sink).await {
                     return Ended::Cut;
                 }
             }

@@ -4,10 +4,8 @@
 //! the client is slow to read. Binary messages are ignored (the transport's profile); a ping goes out every 20 s, and
 //! a peer that was silent for 60 s is gone.
 
-use std::cell::Cell;
 use std::io::{BufReader, Read as _};
 use std::rc::Rc;
-use std::time::Duration;
 
 use casemate_protocol::acp::frame::MAX_LINE;
 use casemate_protocol::acp::server::Conn;
@@ -15,26 +13,19 @@ use casemate_protocol::codes::close;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
 use hyper::upgrade::Upgraded;
-use hyper_util::rt::TokioIo;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
-use tokio_tungstenite::WebSocketStream;
+use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::error::CapacityError;
+use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
-use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Bytes, Error, Message, Utf8Bytes};
 
+use super::pulse::{self, CLOSING, Pulse, Socket};
 use crate::relay::driver::FromClient;
 use crate::relay::outbox::{Item, Outbox};
 
-pub(super) const PING_EVERY: Duration = Duration::from_secs(20);
-pub(super) const SILENT: Duration = Duration::from_secs(60);
-/// How long a peer has to answer a close.
-pub(super) const CLOSING: Duration = Duration::from_secs(2);
 /// RFC 6455 section 5.5: a control frame carries 125 bytes at most, two of them the close code.
 const LONGEST_REASON: usize = 123;
-
-type Socket = WebSocketStream<TokioIo<Upgraded>>;
 
 /// Serves one client until either side ends.
 pub async fn serve(
@@ -43,13 +34,7 @@ pub async fn serve(
     outbox: Rc<Outbox>,
     relay: mpsc::Sender<FromClient>,
 ) {
-    let config = WebSocketConfig::default()
-        .read_buffer_size(16 * 1024)
-        .write_buffer_size(32 * 1024)
-        .max_message_size(Some(MAX_LINE))
-        .max_frame_size(Some(MAX_LINE));
-    let socket =
-        WebSocketStream::from_raw_socket(TokioIo::new(stream), Role::Server, Some(config)).await;
+    let socket = pulse::open(stream, MAX_LINE).await;
     if relay.send(FromClient::Connected(conn, Rc::clone(&outbox))).await.is_ok() {
         attached(socket, conn, &outbox, &relay).await;
         // The relay may be over already.
@@ -60,10 +45,10 @@ pub async fn serve(
 
 async fn attached(socket: Socket, conn: Conn, outbox: &Outbox, relay: &mpsc::Sender<FromClient>) {
     let (mut sink, mut stream) = socket.split();
-    let heard = Cell::new(Some(Instant::now()));
+    let pulse = Pulse::new();
     let ended = tokio::select! {
-        ended = read(&mut stream, conn, relay, &heard) => ended,
-        ended = write(&mut sink, outbox, &heard) => ended,
+        ended = read(&mut stream, conn, relay, &pulse) => ended,
+        ended = write(&mut sink, outbox, &pulse) => ended,
         () = cut(outbox) => Ended::Gone,
     };
     let frame = match ended {
@@ -100,14 +85,10 @@ async fn read(
     stream: &mut SplitStream<Socket>,
     conn: Conn,
     relay: &mpsc::Sender<FromClient>,
-    heard: &Cell<Option<Instant>>,
+    pulse: &Pulse,
 ) -> Ended {
     loop {
-        heard.set(Some(Instant::now()));
-        let message = stream.next().await;
-        // While the relay takes no more, nothing can be heard: that is not the peer's silence.
-        heard.set(None);
-        match message {
+        match pulse.next(stream).await {
             Some(Ok(Message::Text(text))) => {
                 if relay.send(FromClient::Line(conn, one_line(text))).await.is_err() {
                     return Ended::Refused(close::GOING_AWAY, "the worker ends".into());
@@ -143,22 +124,13 @@ pub(super) fn flat(line: &mut [u8]) {
     }
 }
 
-async fn write(
-    sink: &mut SplitSink<Socket, Message>,
-    outbox: &Outbox,
-    heard: &Cell<Option<Instant>>,
-) -> Ended {
-    let mut pings = interval_at(Instant::now() + PING_EVERY, PING_EVERY);
-    pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
+async fn write(sink: &mut SplitSink<Socket, Message>, outbox: &Outbox, pulse: &Pulse) -> Ended {
+    let mut pings = pulse::pings();
     loop {
         let item = tokio::select! {
             item = outbox.next() => item,
             _ = pings.tick() => {
-                if heard.get().is_some_and(|since| since.elapsed() > SILENT) {
-                    tracing::info!("a client was silent for 60 s and is given up");
-                    return Ended::Gone;
-                }
-                if sink.send(Message::Ping(Bytes::new())).await.is_err() {
+                if !pulse.ping(sink).await {
                     return Ended::Gone;
                 }
                 continue;
