@@ -156,8 +156,11 @@ fn make_one(path: &Path, owner: Option<u32>, keep: u32) -> io::Result<()> {
     }
     match owner {
         // lchown(2): a link that was put here in the meantime is not followed.
-        Some(owner) => std::os::unix::fs::lchown(path, Some(owner), Some(owner)),
-        None => Ok(()),
+        Some(owner) if owner != nix::unistd::geteuid().as_raw() => {
+            std::os::unix::fs::lchown(path, Some(owner), Some(owner))
+        }
+        // Whoever makes a directory owns it.
+        _ => Ok(()),
     }
 }
 

@@ -19,8 +19,8 @@ use casemate_protocol::ports::{PortPool, PortRange};
 use casemate_protocol::worker::StartError;
 use nix::errno::Errno;
 use nix::sys::socket::{
-    AddressFamily, Backlog, SockFlag, SockType, SockaddrStorage, bind, listen, setsockopt, socket,
-    sockopt,
+    AddressFamily, Backlog, SockFlag, SockType, SockaddrIn, SockaddrStorage, bind, getsockname,
+    listen, setsockopt, socket, sockopt,
 };
 
 /// A claimed range; dropping it lets go of this process's share.
@@ -74,6 +74,28 @@ impl Claim {
             }
         }
         Ok(Some(Self { socket, own }))
+    }
+
+    /// One that another process has made and handed over. Its address tells which it is.
+    ///
+    /// # Errors
+    /// [`StartError::Ports`] where it is none of this pool.
+    pub fn handed(socket: OwnedFd, pool: PortPool) -> Result<Self, StartError> {
+        let address = getsockname::<SockaddrIn>(socket.as_raw_fd())
+            .map(|address| SocketAddr::from((address.ip(), address.port())));
+        let claim = pool
+            .claims()
+            .find(|port| address == Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, *port))));
+        let claim = claim.ok_or_else(|| StartError::Ports {
+            message: "what was handed over is no claim: start the worker again".into(),
+        })?;
+        Ok(Self { socket, own: PortRange::behind(claim) })
+    }
+
+    /// The claim for another process.
+    #[must_use]
+    pub fn hand_over(self) -> OwnedFd {
+        self.socket
     }
 
     /// The claim as a door, at its own address.

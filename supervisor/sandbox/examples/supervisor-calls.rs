@@ -13,8 +13,10 @@ use std::{env, fs, io, process};
 
 use casemate_sandbox::shield::calls::{Role, Rule, Verb};
 
-/// `seccomp(SECCOMP_SET_MODE_FILTER, flags, ...)`: TSYNC and LOG, or TSYNC alone; an agent's wall never says TSYNC.
-const PUT_ON: [(Role, [u64; 2]); 2] = [(Role::Supervisor, [1, 3]), (Role::Launcher, [1, 1])];
+/// `seccomp(SECCOMP_SET_MODE_FILTER, flags, ...)`: TSYNC, alone or with LOG, or that with TSYNC_ESRCH; an agent's wall never says
+/// TSYNC.
+const PUT_ON: [(Role, [u64; 2]); 3] =
+    [(Role::Supervisor, [1, 3]), (Role::Launcher, [1, 1]), (Role::Porter, [1, 19])];
 
 /// What was made under one list.
 #[derive(Default)]

@@ -4,10 +4,12 @@
 //! The only crate with `unsafe`. It decides nothing: what to allow comes from a policy, what to start from the caller.
 
 pub mod beneath;
+mod forked;
 pub mod kernel;
 pub mod listener;
 pub mod lock;
 pub mod namespaces;
+pub mod porter;
 pub mod reap;
 pub mod shield;
 mod single;

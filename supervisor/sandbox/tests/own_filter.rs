@@ -13,15 +13,22 @@ use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, Output};
 
+use casemate_sandbox::porter::{Answer, Porter};
 use casemate_sandbox::shield::calls::{Role, Verb};
 use casemate_sandbox::shield::{confine, refused_calls};
 use casemate_sandbox::{Exit, Spawner};
 use nix::errno::Errno;
+use nix::sys::signal::Signal;
+use nix::sys::wait::WaitStatus;
 
 use support::{Session, run, this_program, wall};
 
 const TESTS: &[support::Test] = &[
     ("an_attack_succeeds_or_fails_otherwise_without_the_filter_and_not_with_it", attacks),
+    (
+        "what_the_porter_is_asked_for_it_does_and_an_attack_in_it_is_refused_or_its_end",
+        in_the_porter,
+    ),
     ("every_deadly_call_of_a_list_ends_the_process", deadly),
     ("a_refusal_is_an_errno_and_one_line_and_is_counted", refusals),
     ("a_thread_can_be_made_and_is_confined", threads),
@@ -36,6 +43,7 @@ const PAGE: u64 = 4096;
 const ANONYMOUS: u64 = 0x22;
 const NOBODY: u64 = u64::MAX;
 const SIGCHLD: u64 = 17;
+const SIGSYS: i32 = 31;
 
 /// Refused with EPERM by the filter. Without it each gives something else: a result, or another errno.
 const REFUSED: &[Attack] = &[
@@ -85,13 +93,15 @@ const REFUSED: &[Attack] = &[
 
 fn main() {
     support::main(TESTS, |verb, rest| match (verb, rest) {
-        ("attack", [number, arguments @ .., confined]) => {
+        ("attack", [number, arguments @ .., worn]) => {
             let mut given = [0; 6];
             for (place, word) in given.iter_mut().zip(arguments) {
                 *place = word.parse().unwrap();
             }
-            attack(number.parse().unwrap(), given, confined == "confined");
+            let worn = Role::ALL.into_iter().find(|role| role.name() == *worn);
+            attack(number.parse().unwrap(), given, worn);
         }
+        ("in-the-porter", []) => in_the_porter_inside(),
         ("refusals", []) => refusals_inside(),
         ("threads", []) => threads_inside(),
         ("agents", []) => agents_inside(),
@@ -102,10 +112,10 @@ fn main() {
 }
 
 /// Prints the errno of one call, 0 where it gave a result.
-fn attack(number: libc::c_long, [a, b, c, d, e, f]: [u64; 6], is_confined: bool) {
+fn attack(number: libc::c_long, [a, b, c, d, e, f]: [u64; 6], worn: Option<Role>) {
     let parent = std::process::id();
-    if is_confined {
-        confine(Role::Supervisor).unwrap();
+    if let Some(role) = worn {
+        confine(role).unwrap();
     }
     // SAFETY: an attacker's call with numbers for arguments: null pointers, pages that did not exist, descriptors that are
     // none. A child that it makes has a copy of this process and leaves below.
@@ -117,22 +127,22 @@ fn attack(number: libc::c_long, [a, b, c, d, e, f]: [u64; 6], is_confined: bool)
     std::process::exit(0);
 }
 
-fn tried(number: libc::c_long, arguments: [u64; 6], is_confined: bool) -> Output {
+fn tried(number: libc::c_long, arguments: [u64; 6], worn: Option<Role>) -> Output {
     Command::new(this_program())
         .args(["inside", "attack", &number.to_string()])
         .args(arguments.map(|argument| argument.to_string()))
-        .arg(if is_confined { "confined" } else { "open" })
+        .arg(worn.map_or("open", Role::name))
         .output()
         .unwrap()
 }
 
 fn attacks() {
     for (what, number, arguments) in REFUSED {
-        let open = tried(*number, *arguments, false);
+        let open = tried(*number, *arguments, None);
         let open = String::from_utf8(open.stdout).unwrap();
         assert!(open.starts_with("errno "), "{what}: without the filter: {open:?}");
         assert_ne!(open, "errno 1\n", "{what}: EPERM without the filter proves nothing");
-        let confined = tried(*number, *arguments, true);
+        let confined = tried(*number, *arguments, Some(Role::Supervisor));
         let said = String::from_utf8(confined.stdout).unwrap();
         assert_eq!(said, "errno 1\n", "{what}: with the filter; without: {open}");
     }
@@ -140,26 +150,73 @@ fn attacks() {
 
 /// With arguments that make none of them do anything, were they allowed.
 fn deadly() {
-    const SIGSYS: i32 = 31;
-    for rule in Role::Supervisor.rules().unwrap().iter().filter(|rule| rule.verb == Verb::Kill) {
-        let Some(number) = casemate_sandbox::syscall_number(&rule.name) else { continue };
-        let nothing = [NOBODY; 6];
-        let open = tried(number, nothing, false);
-        assert!(open.stdout.starts_with(b"errno "), "{rule:?} without the filter: {open:?}");
-        let confined = tried(number, nothing, true);
-        assert_eq!(confined.status.signal(), Some(SIGSYS), "{rule:?}: {confined:?}");
-        assert!(confined.stdout.is_empty(), "{rule:?}");
+    for role in [Role::Supervisor, Role::Porter] {
+        let rules = role.rules().unwrap();
+        for rule in rules.iter().filter(|rule| rule.verb == Verb::Kill) {
+            let Some(number) = casemate_sandbox::syscall_number(&rule.name) else { continue };
+            let nothing = [NOBODY; 6];
+            let open = tried(number, nothing, None);
+            assert!(open.stdout.starts_with(b"errno "), "{rule:?} without the filter: {open:?}");
+            let confined = tried(number, nothing, Some(role));
+            assert_eq!(confined.status.signal(), Some(SIGSYS), "{rule:?}: {confined:?}");
+            assert!(confined.stdout.is_empty(), "{rule:?}");
+        }
     }
     // A new program, for good measure with a path that there is.
     let path = c"/bin/true".as_ptr() as u64;
-    assert_eq!(tried(libc::SYS_execve, [path, 0, 0, 0, 0, 0], true).status.signal(), Some(SIGSYS));
+    let execve = tried(libc::SYS_execve, [path, 0, 0, 0, 0, 0], Some(Role::Supervisor));
+    assert_eq!(execve.status.signal(), Some(SIGSYS));
     // getpid(2) by its x32 number.
     #[cfg(target_arch = "x86_64")]
     {
         let x32 = 0x4000_0000 | libc::SYS_getpid;
-        assert!(tried(x32, [0; 6], false).status.success());
-        assert_eq!(tried(x32, [0; 6], true).status.signal(), Some(SIGSYS));
+        assert!(tried(x32, [0; 6], None).status.success());
+        let confined = tried(x32, [0; 6], Some(Role::Supervisor));
+        assert_eq!(confined.status.signal(), Some(SIGSYS));
     }
+}
+
+fn in_the_porter() {
+    let (_, log) = role("in-the-porter");
+    assert!(log.contains(r#"refused a system call","call":"fork"#), "{log}");
+    assert!(log.contains(r#"refused a system call","call":"fchown"#), "{log}");
+}
+
+/// An errand is a number of a call, as whoever has got hold of the porter would make it.
+fn in_the_porter_inside() {
+    let porter = Porter::start(|words| {
+        let number = libc::c_long::from_ne_bytes(words.try_into().unwrap());
+        // SAFETY: arguments that name nothing. A child that fork(2) makes has a copy of this process and leaves at once.
+        let result = unsafe { libc::syscall(number, NOBODY, 0, 0) };
+        let errno = if result < 0 { Errno::last_raw() } else { 0 };
+        if number == libc::SYS_fork && result == 0 {
+            std::process::exit(0);
+        }
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        Answer {
+            words: errno.to_ne_bytes().to_vec(),
+            descriptors: vec![socket.into()],
+            held: Some(Box::new(fs::File::open("/dev/null").unwrap())),
+        }
+    })
+    .unwrap();
+    let errno = |number: libc::c_long| {
+        let errand = porter.ask(&number.to_ne_bytes())?;
+        let socket: std::net::TcpListener = errand.descriptors.into_iter().next().unwrap().into();
+        assert!(socket.local_addr().unwrap().port() > 0);
+        Ok::<_, std::io::Error>(i32::from_ne_bytes(errand.words.try_into().unwrap()))
+    };
+    assert_eq!(errno(libc::SYS_getpid).unwrap(), 0);
+    assert_eq!(errno(libc::SYS_close).unwrap(), libc::EBADF);
+    for refused in [libc::SYS_fchown, libc::SYS_fork] {
+        assert_eq!(errno(refused).unwrap(), libc::EPERM);
+    }
+    let pid = porter.pid();
+    errno(libc::SYS_execve).unwrap_err();
+    let ended = nix::sys::wait::waitpid(nix::unistd::Pid::from_raw(pid), None).unwrap();
+    assert!(matches!(ended, WaitStatus::Signaled(_, Signal::SIGSYS, _)), "{ended:?}");
+    assert!(errno(libc::SYS_getpid).is_err());
+    porter.end();
 }
 
 fn role(name: &str) -> (String, String) {

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use casemate_inside::catalogue::Answer;
+use casemate_inside::catalogue::{Answer, Decoys};
 use casemate_protocol::matrix::Matrix;
 use casemate_protocol::tier::Tier;
 use casemate_protocol::worker::StartError;
@@ -80,8 +80,9 @@ async fn shoot(
         start(place, range, others, &["decoy"], output.into())?
     };
     let own = i32::try_from(std::process::id()).unwrap_or(0);
-    let decoys = serde_json::to_string(&range.planted.decoys(victim, MARK, own))
-        .map_err(|error| unproven(&error.to_string()))?;
+    let decoys =
+        Decoys { process: victim, mark: MARK.to_owned(), supervisor: own, ..range.decoys.clone() };
+    let decoys = serde_json::to_string(&decoys).map_err(|error| unproven(&error.to_string()))?;
     let (git, rest) = tokio::join!(
         answers(place, range, attackers, Part::Git, &decoys),
         answers(place, range, attackers, Part::Rest, &decoys)

@@ -89,6 +89,14 @@ impl Reaper {
         }
     }
 
+    /// The end of a process of ours that is of no session.
+    pub fn end_of_own(&self, pid: i32) -> oneshot::Receiver<Exit> {
+        let (tell, told) = oneshot::channel();
+        // Sessions count from 1.
+        self.waited_for.borrow_mut().insert(pid, Waiting { session: 0, tell });
+        told
+    }
+
     /// Orphans reaped so far.
     #[must_use]
     pub fn orphans(&self) -> u64 {

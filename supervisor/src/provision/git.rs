@@ -37,6 +37,18 @@ pub struct Resolved {
     pub addresses: Vec<IpAddr>,
 }
 
+// === impl Resolved ===
+
+impl Resolved {
+    /// A remote whose host answers at this address.
+    #[must_use]
+    pub fn at(remote: Remote, address: IpAddr) -> Self {
+        let is_address = remote.host.parse::<IpAddr>().is_ok();
+        let addresses = if is_address { Vec::new() } else { vec![address] };
+        Self { remote, addresses }
+    }
+}
+
 // === impl Git ===
 
 impl Git {

@@ -11,6 +11,7 @@ mod remote;
 mod seed;
 
 use std::cell::OnceCell;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -60,16 +61,23 @@ pub fn remote(config: &WorkerConfig) -> Result<Option<Remote>, StartError> {
 /// # Errors
 /// [`StartError::Repository`] where the name is unknown or nothing answers.
 pub fn resolve(remote: Remote) -> Result<Resolved, StartError> {
+    let answers = reach(&remote.url, &remote.host, remote.port)?;
+    Ok(Resolved::at(remote, answers))
+}
+
+/// The first address of a host that takes a connection. `shown` is the URL for messages.
+///
+/// # Errors
+/// [`StartError::Repository`] where the name is unknown or nothing answers.
+pub fn reach(shown: &str, host: &str, port: u16) -> Result<IpAddr, StartError> {
     use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
 
     let wrong = |message| StartError::Repository { message };
-    let shown = &remote.url;
-    let found: Vec<SocketAddr> = (remote.host.as_str(), remote.port)
+    let found: Vec<SocketAddr> = (host, port)
         .to_socket_addrs()
         .map_err(|error| {
             wrong(format!(
-                "{shown}: the name {} is not to be resolved ({error}): check the URL and DNS",
-                remote.host
+                "{shown}: the name {host} is not to be resolved ({error}): check the URL and DNS",
             ))
         })?
         .collect();
@@ -79,16 +87,12 @@ pub fn resolve(remote: Remote) -> Result<Resolved, StartError> {
             .map_err(|error| last = Some(error))
             .is_ok()
     });
-    let Some(answers) = answers.copied() else {
+    answers.map(SocketAddr::ip).ok_or_else(|| {
         let why = last.map_or_else(|| "no address".to_owned(), |error| error.to_string());
-        return Err(wrong(format!(
-            "{shown}: port {} is not to be reached ({why}): check the URL and the network",
-            remote.port
-        )));
-    };
-    let is_address = remote.host.parse::<std::net::IpAddr>().is_ok();
-    let addresses = if is_address { Vec::new() } else { vec![answers.ip()] };
-    Ok(Resolved { remote, addresses })
+        wrong(format!(
+            "{shown}: port {port} is not to be reached ({why}): check the URL and the network",
+        ))
+    })
 }
 
 /// Whether provisioning has come to its end in an earlier start.

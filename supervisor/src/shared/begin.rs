@@ -13,8 +13,7 @@ use crate::audit::Audit;
 use crate::hosted::live::{self, Hosted};
 use crate::hosted::ready::{self, Making, Probing, Ready};
 use crate::layout::Layout;
-use crate::ports::{self, Claim};
-use crate::probe::range::Range;
+use crate::ports::Claim;
 use crate::process::reaper::Session;
 use crate::provision::{self, Resolved};
 use crate::relay::driver::Order;
@@ -40,7 +39,7 @@ impl Shared {
     /// From its ports to its last process.
     async fn live(&self, entry: &Entry) -> Result<(), StartError> {
         let config = self.config.host(entry.intent.clone());
-        let claim = ports::claim(config.ports)?;
+        let claim = self.porter.claim(config.ports).await?;
         let session = self.session(&claim)?;
         let served = self.serve(entry, config, &claim, &session).await;
         if !session.close().await {
@@ -149,7 +148,7 @@ impl Shared {
         directories::make(&config, &layout)?;
         entry.places.replace(layout.own());
         let provisioned = provision::is_done(&layout.outside.state, &config)?;
-        let resolved = if provisioned { None } else { resolve(&config, report).await? };
+        let resolved = if provisioned { None } else { self.resolve(&config, report).await? };
         // One at a time: whoever comes meanwhile waits for the answer.
         let measured = self.measured.lock().await;
         let known = measured.get(&policy.revision).cloned();
@@ -159,7 +158,7 @@ impl Shared {
                 (None, Probing::Known(matrix))
             }
             None => {
-                let range = Range::make(&config.volume.join("run"), None)?;
+                let range = self.porter.range().await?;
                 let probing = Probing::Measure { spawner: &self.spawner, range: Box::new(range) };
                 (Some(measured), probing)
             }
@@ -195,16 +194,15 @@ impl Shared {
         let others = entries.values().filter(|other| !std::ptr::eq(&raw const ***other, entry));
         others.flat_map(|other| other.places.borrow().clone()).collect()
     }
-}
 
-/// Names are looked up, and remotes tried, beside the sessions that are served.
-async fn resolve(
-    config: &WorkerConfig,
-    report: &dyn Report,
-) -> Result<Option<Resolved>, StartError> {
-    let Some(remote) = provision::remote(config)? else { return Ok(None) };
-    report.progress(format!("looking for {}", remote.url));
-    tokio::task::spawn_blocking(move || provision::resolve(remote).map(Some))
-        .await
-        .unwrap_or_else(|error| Err(StartError::Other { message: error.to_string() }))
+    /// Names are looked up, and remotes tried, beside the sessions that are served.
+    async fn resolve(
+        &self,
+        config: &WorkerConfig,
+        report: &dyn Report,
+    ) -> Result<Option<Resolved>, StartError> {
+        let Some(remote) = provision::remote(config)? else { return Ok(None) };
+        report.progress(format!("looking for {}", remote.url));
+        self.porter.resolve(remote).await.map(Some)
+    }
 }

@@ -10,6 +10,7 @@ mod begin;
 pub mod floor;
 pub mod intake;
 pub mod place;
+pub mod porter;
 pub mod transcript;
 
 use std::cell::{Cell, RefCell};
@@ -39,6 +40,7 @@ use crate::words::chain;
 
 use floor::Floor;
 use intake::{Decision, Known};
+use porter::Porter;
 use transcript::Transcript;
 
 /// Beyond its grace, what an end may take: killed processes, flushed clients.
@@ -51,6 +53,8 @@ pub struct Shared {
     pub config: SharedWorkerConfig,
     /// Gives each session a thread.
     pub spawner: Rc<Spawner>,
+    /// Claims ports, looks names up, makes ranges for the probe.
+    pub porter: Porter,
     /// Waits for all of them.
     pub reaper: Rc<Reaper>,
     /// How the supervisor is shielded: one line a mechanism.

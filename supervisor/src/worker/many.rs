@@ -13,6 +13,8 @@ use casemate_protocol::tier::Tier;
 use casemate_protocol::worker::{StartError, StartEvent};
 use casemate_sandbox::Spawner;
 use casemate_sandbox::lock::HeldLock;
+use casemate_sandbox::shield::calls::Role;
+use casemate_sandbox::shield::confine;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use super::signals::Ending;
@@ -24,7 +26,9 @@ use crate::process::reaper::Reaper;
 use crate::provision::Seed;
 use crate::report::{Report as _, Stdout};
 use crate::shared::floor::{self, Floor};
+use crate::shared::porter::{self, Porter};
 use crate::shared::{Shared, Table};
+use crate::words::chain;
 use crate::{directories, durable, http};
 
 /// How long the directories that sessions have in common may stay closed.
@@ -57,11 +61,19 @@ fn live(
     audit: &Audit,
 ) -> Result<u8, StartError> {
     let supervisor = Supervisor::start(config.ports, &lock)?;
+    let porter = porter::start(&config)?;
     let spawner = Rc::new(supervisor.spawner);
+    let listener = inside::door(config.listen, &supervisor.claim)?;
+    more_descriptors();
+    // After the spawner and the porter, which would inherit it; before anything that somebody else wrote is read.
+    let filter =
+        confine(Role::Supervisor).map_err(|error| StartError::Shield { message: chain(&error) })?;
+    let shield = supervisor.shield.summary().into_iter();
     let served = Served {
-        listener: inside::door(config.listen, &supervisor.claim)?,
-        shield: supervisor.shield.summary(),
+        listener,
+        shield: shield.chain([filter.to_string(), porter.confined().to_string()]).collect(),
         spawner: Rc::clone(&spawner),
+        porter: porter.clone(),
         config,
         file,
         lock,
@@ -69,6 +81,7 @@ fn live(
         audit: audit.clone(),
     };
     let code = on_one_thread(serve(served));
+    porter.end();
     // Whoever waits for this process may rely on the slot and the ports being free then. Nothing else has it any more.
     if let Some(spawner) = Rc::into_inner(spawner) {
         spawner.end();
@@ -100,6 +113,7 @@ struct Served {
     listener: std::net::TcpListener,
     shield: Vec<String>,
     spawner: Rc<Spawner>,
+    porter: Porter,
     config: SharedWorkerConfig,
     file: Option<PathBuf>,
     lock: HeldLock,
@@ -116,7 +130,6 @@ async fn serve(served: Served) -> Result<u8, StartError> {
     let listener = tokio::net::TcpListener::from_std(served.listener)
         .map_err(|error| other("no listener", &error))?;
     let address = listener.local_addr().map_err(|error| other("no listener", &error))?;
-    more_descriptors();
     let boot = BootId::random();
     let gate = Gate::new(served.config.verify_key, served.config.slot.clone());
     let audit = served.audit;
@@ -127,6 +140,7 @@ async fn serve(served: Served) -> Result<u8, StartError> {
         seed: Seed::new(&served.config.volume.join("state")),
         config: served.config,
         spawner: served.spawner,
+        porter: served.porter,
         reaper: Rc::clone(&reaper),
         shield: served.shield,
         file: served.file,
@@ -138,6 +152,12 @@ async fn serve(served: Served) -> Result<u8, StartError> {
         table: Table::new(served.newest),
     });
     tokio::task::spawn_local(keep_open(shared.config.volume.clone()));
+    let porters_end = reaper.end_of_own(shared.porter.pid());
+    let watched = tokio::task::spawn_local(async move {
+        if let Ok(exit) = porters_end.await {
+            tracing::error!(%exit, "the porter process ended: no session is taken in until the worker is started again");
+        }
+    });
     let registry = Rc::clone(&shared.registry);
     let app = App::new(gate, registry, Rc::clone(&reaper), boot.clone(), audit);
     tokio::task::spawn_local(http::serve(listener, Rc::new(app.sharing(Rc::clone(&shared)))));
@@ -157,6 +177,9 @@ async fn serve(served: Served) -> Result<u8, StartError> {
         }
     };
     shared.end_all().await;
+    watched.abort();
+    // What is still being looked up is nobody's any more, and its thread ends now.
+    shared.porter.close();
     drop(served.lock);
     Ok(code)
 }

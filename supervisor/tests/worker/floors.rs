@@ -83,7 +83,8 @@ fn a_generation_that_never_came_to_serve_may_be_asked_for_again_and_damage_is_a_
     worker.stop();
     let (worker, address) = many.serve();
     asked.agent.argv = good;
-    assert!(matches!(many.begin(address, &asked), StartEvent::Ready { .. }));
+    let event = many.begin(address, &asked);
+    assert!(matches!(event, StartEvent::Ready { .. }), "{event:?}\n{}", worker.log());
     worker.stop();
     let floor = many.config.volume.join("state/floors").join(asked.session.as_str());
     assert_eq!(fs::read_to_string(&floor).unwrap(), "1 1");

@@ -172,6 +172,16 @@ impl Slot {
 
 impl Worker {
     pub(crate) fn start(who: Who, config: &str, directory: &Path) -> Self {
+        Self::start_after(who, config, directory, |_| {})
+    }
+
+    /// As [`Worker::start`], and does something to the process before it has its configuration.
+    pub(crate) fn start_after(
+        who: Who,
+        config: &str,
+        directory: &Path,
+        first: impl FnOnce(Pid),
+    ) -> Self {
         let mut words = crate::traced::before();
         words.push(env!("CARGO_BIN_EXE_casemate-supervisor").to_owned());
         let mut command = if who == Who::User && geteuid().is_root() {
@@ -191,6 +201,7 @@ impl Worker {
             .stderr(fs::File::options().create(true).append(true).open(&log).unwrap())
             .spawn()
             .unwrap();
+        first(Pid::from_raw(i32::try_from(child.id()).unwrap()));
         child.stdin.take().unwrap().write_all(config.as_bytes()).unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
         Self { child, out, progress: Vec::new(), log }

@@ -18,12 +18,15 @@ mod git;
 mod harness;
 mod many;
 mod matrix;
+mod porter;
 mod ports;
 mod resumable;
 mod separate;
 mod sharing;
 mod siblings;
 mod slow;
+#[cfg(target_arch = "x86_64")]
+mod taken_over;
 mod told;
 mod traced;
 mod turns;

@@ -13,6 +13,7 @@ use casemate_protocol::sharing::{
 use casemate_protocol::tier::Tier;
 use casemate_protocol::token::{Audience, Claims};
 use casemate_protocol::worker::{AgentCommand, StartEvent};
+use nix::unistd::Pid;
 
 use crate::client::Client;
 use crate::harness::{Slot, Who, Worker, agent_program, call, raw};
@@ -52,12 +53,17 @@ impl Many {
     }
 
     pub(crate) fn start(&self) -> Worker {
+        self.start_after(|_| {})
+    }
+
+    /// As [`Many::start`], and does something to the process before it has its configuration.
+    pub(crate) fn start_after(&self, first: impl FnOnce(Pid)) -> Worker {
         for path in [self.root(), self.root().join("slots")] {
             fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
         }
         self.slot.hand_over(&self.root().join("slots"));
         let config = serde_json::to_string(&self.config).unwrap();
-        Worker::start(self.slot.who, &config, &self.root())
+        Worker::start_after(self.slot.who, &config, &self.root(), first)
     }
 
     pub(crate) fn serve(&self) -> (Worker, SocketAddr) {

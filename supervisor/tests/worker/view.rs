@@ -10,7 +10,7 @@ use casemate_protocol::token::Audience;
 use casemate_protocol::worker::Repository;
 
 use crate::client::Client;
-use crate::harness::{Slot, Who, example};
+use crate::harness::{Slot, Who, eventually, example, lives};
 
 /// A repository with a socket of a host's process in it, and a template: (repository, template).
 fn surroundings(slot: &Slot) -> (PathBuf, PathBuf) {
@@ -102,7 +102,10 @@ fn a_state_that_its_agent_shut_is_opened_again() {
     let said = client.shell(&session, &shut);
     assert!(said.contains("SHUT"), "the tier has become stronger: {said}");
     assert_eq!(fs::metadata(&state).unwrap().permissions().mode() & 0o777, 0);
+    // Killed: its spawner holds the slot until it has ended the agent.
+    let left = worker.descendants();
     drop(worker);
+    eventually("the slot is free", || !left.iter().any(|pid| lives(*pid)));
     slot.config.generation = slot.config.generation.next();
     let (worker, _) = slot.serve();
     assert_eq!(fs::metadata(&state).unwrap().permissions().mode() & 0o777, 0o700);

@@ -1,4 +1,4 @@
-//! The lists of calls that a process of ours may make, as they are written in `supervisor.calls` and `launcher.calls`.
+//! The lists of calls that a process of ours may make, as they are written in `*.calls`.
 //!
 //! Pure: text in, rules out. The texts are part of the program; [`super::filter`] makes a seccomp program of them, and
 //! `conformance/supervisor-calls` compares them with what was made.
@@ -12,6 +12,8 @@ pub enum Role {
     Supervisor,
     /// Waits outside of the namespaces.
     Launcher,
+    /// Looks up names and makes sockets for a supervisor of many sessions.
+    Porter,
 }
 
 /// What becomes of a call.
@@ -67,8 +69,8 @@ impl Verb {
 // === impl Role ===
 
 impl Role {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Supervisor, Self::Launcher];
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Supervisor, Self::Launcher, Self::Porter];
 
     /// Its name in reports.
     #[must_use]
@@ -76,6 +78,7 @@ impl Role {
         match self {
             Self::Supervisor => "supervisor",
             Self::Launcher => "launcher",
+            Self::Porter => "porter",
         }
     }
 
@@ -87,6 +90,7 @@ impl Role {
         parse(match self {
             Self::Supervisor => include_str!("supervisor.calls"),
             Self::Launcher => include_str!("launcher.calls"),
+            Self::Porter => include_str!("porter.calls"),
         })
     }
 }

@@ -48,26 +48,40 @@ pub fn confine(role: Role) -> Result<Confined, ShieldError> {
     refused::answer()?;
     nix::sys::prctl::set_no_new_privs().map_err(ShieldError::NoNewPrivs)?;
     install(&program, role)?;
-    let count = |counted: fn(Verb) -> bool| {
-        let mut names: Vec<&str> = rules
-            .iter()
-            .filter(|rule| counted(rule.verb))
-            .filter(|rule| matches!(syscalls::find(&rule.name), Some(Found::Number(_))))
-            .map(|rule| rule.name.as_str())
-            .collect();
-        names.sort_unstable();
-        names.dedup();
-        names.len()
-    };
-    Ok(Confined { role, allowed: count(Verb::allows), deadly: count(|verb| verb == Verb::Kill) })
+    Ok(Confined::by(role, &rules))
 }
 
-/// For every thread, of which there is one. The supervisor's refusals go to the kernel's audit as well; by that
-/// `conformance/supervisor-calls` tells one from the other, and by TSYNC both from a wall.
+// === impl Confined ===
+
+impl Confined {
+    /// What a process that has put it on has.
+    pub(crate) fn by(role: Role, rules: &[Rule]) -> Self {
+        let count = |counted: fn(Verb) -> bool| {
+            let mut names: Vec<&str> = rules
+                .iter()
+                .filter(|rule| counted(rule.verb))
+                .filter(|rule| matches!(syscalls::find(&rule.name), Some(Found::Number(_))))
+                .map(|rule| rule.name.as_str())
+                .collect();
+            names.sort_unstable();
+            names.dedup();
+            names.len()
+        };
+        Self { role, allowed: count(Verb::allows), deadly: count(|verb| verb == Verb::Kill) }
+    }
+}
+
+/// For every thread, of which there is one. The refusals of those who deal with strangers go to the kernel's audit as well. By the
+/// flags `conformance/supervisor-calls` tells one role from the other, and by TSYNC all from a wall.
 fn install(program: &Program, role: Role) -> Result<(), ShieldError> {
     let flags = match role {
         Role::Supervisor => libc::SECCOMP_FILTER_FLAG_TSYNC | libc::SECCOMP_FILTER_FLAG_LOG,
         Role::Launcher => libc::SECCOMP_FILTER_FLAG_TSYNC,
+        Role::Porter => {
+            libc::SECCOMP_FILTER_FLAG_TSYNC
+                | libc::SECCOMP_FILTER_FLAG_LOG
+                | libc::SECCOMP_FILTER_FLAG_TSYNC_ESRCH
+        }
     };
     let instructions = program.instructions();
     let failed = |errno| ShieldError::Filter { role: role.name(), source: errno };

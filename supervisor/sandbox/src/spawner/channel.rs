@@ -10,7 +10,7 @@ use nix::sys::socket::{
 };
 
 /// Writes everything; the descriptors travel with the first byte.
-pub(super) fn send(
+pub(crate) fn send(
     socket: &UnixStream,
     head: &[u8],
     body: &[u8],
@@ -49,7 +49,7 @@ fn write(socket: &UnixStream, mut bytes: &[u8]) -> Result<(), Errno> {
 
 /// Reads what has come, at least one byte, and takes the descriptors that came along (at most three, close-on-exec).
 /// 0: the peer is gone.
-pub(super) fn receive(
+pub(crate) fn receive(
     socket: &UnixStream,
     buffer: &mut [u8],
     descriptors: &mut Vec<OwnedFd>,
@@ -79,7 +79,7 @@ pub(super) fn receive(
 }
 
 /// Fills the buffer.
-pub(super) fn read_exact(mut socket: &UnixStream, buffer: &mut [u8]) -> Result<(), Errno> {
+pub(crate) fn read_exact(mut socket: &UnixStream, buffer: &mut [u8]) -> Result<(), Errno> {
     socket.read_exact(buffer).map_err(|error| match error.raw_os_error() {
         Some(number) => Errno::from_raw(number),
         None => Errno::EPIPE,
@@ -87,7 +87,7 @@ pub(super) fn read_exact(mut socket: &UnixStream, buffer: &mut [u8]) -> Result<(
 }
 
 /// Whether the peer is gone, of a socket on which nothing more is to come. Does not block.
-pub(super) fn has_ended(socket: &UnixStream) -> bool {
+pub(crate) fn has_ended(socket: &UnixStream) -> bool {
     !matches!(
         recv(socket.as_raw_fd(), &mut [0], MsgFlags::MSG_DONTWAIT),
         Ok(1..) | Err(Errno::EAGAIN | Errno::EINTR)

@@ -9,7 +9,7 @@
 //! the worker's life (its lock, its claim of ports) the spawner holds as well, so that the kernel gives it back only when
 //! the last process of the last session is gone, even where the supervisor was killed.
 
-mod channel;
+pub(crate) mod channel;
 mod child;
 mod command;
 mod process;
