@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use casemate_protocol::codes::exit;
 use casemate_protocol::policy::decide::Setting;
-use casemate_protocol::policy::learn::{Denials, Proposal, misleads, propose};
+use casemate_protocol::policy::learn::{Denials, Proposal, misleads, propose, write};
 use casemate_protocol::policy::{Place as Placeholder, Policy};
 use casemate_protocol::tier::Tier;
 use serde_json::json;
@@ -64,7 +64,8 @@ pub(super) fn run(args: &Args, home: &Path) -> Result<u8, Failure> {
     let mut proposal =
         propose(&policy, &setting, &denials, &follow_links, &|path| closed(path, home));
     proposal.kept_out.extend(calls(&policy, &denials));
-    let text = compose(&text_of(&args.policy)?, &proposal);
+    let text = write(&text_of(&args.policy)?, &proposal)
+        .map_err(|error| Failure::because(exit::DATA, "the proposal", &error))?;
     // What a proposal may not do, whatever the records say.
     checked(&text, home).map_err(|error| Failure::because(exit::DATA, "the proposal", &error))?;
     if args.json {
@@ -130,16 +131,6 @@ fn calls(policy: &Policy, denials: &Denials) -> Vec<(String, String)> {
         None => (format!("syscall {number}"), "no rule names it by itself".to_owned()),
     };
     denials.calls.keys().map(tell).collect()
-}
-
-fn compose(base: &str, proposal: &Proposal) -> String {
-    let mut text = base.trim_end().to_owned();
-    text.push('\n');
-    for rule in &proposal.rules {
-        text.push('\n');
-        text += &rule.text;
-    }
-    text
 }
 
 fn in_words(proposal: &Proposal) -> String {

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::decide::{self, Outcome, Paths, Setting};
 use super::egress::{Host, HostPattern, Mode, Reach};
-use super::{Comparison, LogSource, Policy, Port, RlimitRule, Scope};
+use super::{Comparison, Learning, LogSource, Policy, Port, RlimitRule, Scope};
 
 /// Calls tried for one name.
 const MAX_CALLS: usize = 100_000;
@@ -18,7 +18,7 @@ const MAX_CALLS: usize = 100_000;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Difference {
     /// The kind of rule: `path`, `tcp`, `udp`, `egress`, `scope`, `socket`, `syscall`, `environment`, `rlimit`, `bounds`,
-    /// `log`, `denials`, `tier`, `landlock`.
+    /// `log`, `denials`, `learning`, `tier`, `landlock`.
     pub kind: &'static str,
     /// In words.
     pub text: String,
@@ -61,6 +61,11 @@ impl Diff {
         if a.denials != b.denials {
             let text = format!("refusals are {} in A, {} in B", a.denials, b.denials);
             otherwise.push(Difference { kind: "denials", text, line: None });
+        }
+        if a.learning != b.learning {
+            let more = if a.learning == Learning::Allowed { &mut only_a } else { &mut only_b };
+            let text = "a run with the walls open, to learn".to_owned();
+            more.push(Difference { kind: "learning", text, line: None });
         }
         let (ours, theirs) = (variables(a), variables(b));
         for (name, (theirs, line)) in &theirs {

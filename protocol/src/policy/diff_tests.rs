@@ -212,6 +212,14 @@ fn ten_thousand_rules_are_compared() {
 }
 
 #[test]
+fn whether_one_may_learn_is_a_difference() {
+    let not = DEVELOPER.replacen("version = 1\n", "version = 1\nlearning = \"forbidden\"\n", 1);
+    let diff = Diff::between(&Policy::parse(DEVELOPER).unwrap(), &Policy::parse(&not).unwrap());
+    assert_eq!((diff.only_b.len(), diff.otherwise.len()), (0, 0));
+    assert_eq!(texts(&diff.only_a), ["a run with the walls open, to learn"]);
+}
+
+#[test]
 fn whether_refusals_are_told_is_a_difference() {
     let quiet = DEVELOPER.replacen("version = 1\n", "version = 1\ndenials = \"quiet\"\n", 1);
     let quiet = Policy::parse(&quiet).unwrap();

@@ -7,7 +7,8 @@ use toml::Spanned;
 
 use super::egress::{Mode, Reach};
 use super::words::{
-    Access, Errno, LogSource, Resource, Scope, SocketCall, SocketFamily, SocketType, Telling,
+    Access, Errno, Learning, LogSource, Resource, Scope, SocketCall, SocketFamily, SocketType,
+    Telling,
 };
 use crate::tier::Tier;
 
@@ -20,6 +21,8 @@ pub(super) struct File {
     pub(super) tier: Tier,
     #[serde(default)]
     pub(super) denials: Telling,
+    #[serde(default)]
+    pub(super) learning: Learning,
     pub(super) landlock: Spanned<Landlock>,
     #[serde(default)]
     pub(super) path: Vec<Spanned<Path>>,

@@ -37,8 +37,8 @@ pub use egress::Egress;
 pub use error::PolicyError;
 pub use template::{PathTemplate, Place, TextPiece, TextTemplate};
 pub use words::{
-    Access, Comparison, Errno, LogSource, Resource, Scope, SocketCall, SocketFamily, SocketType,
-    Telling, Width,
+    Access, Comparison, Errno, Learning, LogSource, Resource, Scope, SocketCall, SocketFamily,
+    SocketType, Telling, Width,
 };
 
 /// The policy that is used where a profile names none (`policies/developer.toml`).
@@ -101,6 +101,8 @@ pub struct Policy {
     pub bounds: Bounds,
     /// Whether whoever prompts is told of refusals.
     pub denials: Telling,
+    /// Whether its walls may be opened to learn.
+    pub learning: Learning,
 }
 
 impl Policy {

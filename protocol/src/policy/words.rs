@@ -220,6 +220,17 @@ pub enum Telling {
     Quiet,
 }
 
+/// Whether a run may be made with the walls open, to learn what it needs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Learning {
+    /// By a person who asks for it.
+    #[default]
+    Allowed,
+    /// By nobody.
+    Forbidden,
+}
+
 /// What setrlimit(2) limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "kebab-case")]

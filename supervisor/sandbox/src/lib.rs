@@ -18,7 +18,7 @@ pub mod terminal;
 pub mod users;
 pub mod wall;
 
-pub use listener::{Attempt, Listener, RefusedCall};
+pub use listener::{Attempt, Listener, Recorder, RefusedCall, programs};
 pub use reap::{Exit, reap};
 pub use spawner::{Command, ProbeAnswer, SessionSpawner, SpawnError, Spawner, Step, Usage};
 pub use wall::{

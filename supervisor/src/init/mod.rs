@@ -9,10 +9,12 @@
 //! | [`options`] | the command line, and what of it is refused |
 //! | [`layers`] | which walls stand, and the words for those that do not |
 //! | [`watch`] | signals, grace, the end |
+//! | [`learn`] | a run without walls, and the policy that would have let it pass |
 //! | [`install`] | this program, copied where another container finds it |
 
 pub mod install;
 pub mod layers;
+mod learn;
 pub mod options;
 mod watch;
 
@@ -23,12 +25,15 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use casemate_protocol::codes::exit;
 use casemate_protocol::policy::Policy;
 use casemate_protocol::tier::Tier;
 use casemate_sandbox::shield::calls::Role;
-use casemate_sandbox::{Command, Places, SpawnError, Spawner, Step, Wall, WallError, reap};
+use casemate_sandbox::{
+    Command, Places, Recorder, SpawnError, Spawner, Step, Wall, WallError, reap,
+};
 use nix::errno::Errno;
 use serde::Serialize;
 
@@ -36,6 +41,7 @@ use crate::environment::DEFAULT_PATH;
 use crate::words::chain;
 use crate::worker::identity;
 use layers::Chosen;
+use learn::Learner;
 use options::{Checked, Options};
 
 /// Why the command was not started: what to say, and the exit code.
@@ -55,6 +61,7 @@ struct Report<'a> {
     tier: Tier,
     layers: Vec<&'static str>,
     without: Vec<&'static str>,
+    learning: bool,
     enforcement: Vec<String>,
     pid: u32,
     uid: u32,
@@ -80,14 +87,21 @@ fn say(words: &str) {
 
 fn start(options: Options) -> Result<u8, Refused> {
     let chosen = options.layers();
-    let policy = options.policy()?;
-    let checked = options.check(&policy)?;
+    let (text, policy) = options.policy()?;
+    let mut checked = options.check(&policy)?;
+    if options.learn.is_some() {
+        learn::allowed(&policy, chosen.off().is_empty())?;
+    }
     if identity::check(checked.user).is_err() && options.user != Some(0) {
         let message = "the command would be root: name a user with --user, or say --user 0 for root without capabilities";
         return Err(usage(message));
     }
     // As who this process still is: /dev/fd belongs to nobody else once it is shielded.
-    let report = options.report.as_deref().map(|file| open(file, &checked.places)).transpose()?;
+    let open_one = |option, file: &Option<PathBuf>| {
+        file.as_deref().map(|file| open(option, file, &checked.places)).transpose()
+    };
+    let report = open_one("--report", &options.report)?;
+    let learned = open_one("--learn", &options.learn)?;
     identity::assume(checked.user)
         .map_err(|error| Refused { code: exit::DENIED, message: chain(&error) })?;
     let shield = casemate_sandbox::shield::harden().map_err(|error| broken(&error))?;
@@ -96,10 +110,21 @@ fn start(options: Options) -> Result<u8, Refused> {
     let terminal = stdin.is_terminal()
         && casemate_sandbox::terminal::release(stdin.as_fd()).map_err(|error| broken(&error))?;
     let spawner = Spawner::start(&[]).map_err(|error| broken(&error))?;
-    let wall = Wall::build_of(&policy, &checked.places, chosen.walls)
-        .map_err(|error| not_built(&error))?;
+    let learner = options
+        .learn
+        .as_deref()
+        .map(|file| Learner::new(&policy, &mut checked.places, file).map(Arc::new))
+        .transpose()?;
+    let wall = match &learner {
+        Some(learner) => {
+            let recorder = Arc::clone(learner) as Arc<dyn Recorder>;
+            Wall::learning(&policy, &checked.places, recorder)
+        }
+        None => Wall::build_of(&policy, &checked.places, chosen.walls),
+    };
+    let wall = wall.map_err(|error| not_built(&error))?;
     let env = environment(&options, &policy, &checked.places, chosen)?;
-    announce(&policy, chosen, &checked);
+    announce(&policy, chosen, &checked, learner.is_some());
     if let Some((name, file)) = options.report.as_deref().zip(report) {
         let mut enforcement = wall.summary();
         enforcement.extend(shield.summary());
@@ -109,22 +134,50 @@ fn start(options: Options) -> Result<u8, Refused> {
             tier: checked.places.tier,
             layers: chosen.on(),
             without: chosen.off(),
+            learning: learner.is_some(),
             enforcement,
             pid: std::process::id(),
             uid: nix::unistd::geteuid().as_raw(),
             program: &options.command[0],
         };
-        write(file, &said).map_err(|error| no_report(name, &error))?;
+        write(file, &said).map_err(|error| cannot_create("--report", name, &error))?;
     }
     // Nothing of this process's work is left but to start, to wait and to end.
     casemate_sandbox::shield::confine(Role::Supervisor).map_err(|error| broken(&error))?;
-    watch::run(spawner, chosen.walls.scope, options.grace(), |session| {
-        spawn(session, &wall, &options.command, &env, &checked.places.work, terminal)
-    })
+    let code = watch::run(spawner, chosen.walls.scope, options.grace(), |session| {
+        spawn(
+            session,
+            &wall,
+            learner.as_deref(),
+            &options.command,
+            &env,
+            &checked.places.work,
+            terminal,
+        )
+    })?;
+    match learner.zip(learned).map(|(learner, file)| learner.finish(&text, file)) {
+        None => {}
+        Some(Ok(words)) => say(&format!(
+            "{words}. Nothing is applied: read it, compare it with `casemate policy diff`"
+        )),
+        Some(Err(why)) => {
+            return Err(Refused { code: exit::CANNOT_CREATE, message: format!("--learn: {why}") });
+        }
+    }
+    Ok(code)
 }
 
-fn announce(policy: &Policy, chosen: Chosen, checked: &Checked) {
+fn announce(policy: &Policy, chosen: Chosen, checked: &Checked, learns: bool) {
     let revision = policy.revision.get(..12).unwrap_or(&policy.revision);
+    if learns {
+        let uid = nix::unistd::geteuid();
+        say(&format!(
+            "LEARNING, NO WALL: the command may do whatever uid {uid} may, and what policy {} ({revision}) would refuse is noted. \
+             Run nothing that you would not run without casemate",
+            policy.name
+        ));
+        return;
+    }
     say(&format!(
         "policy {} ({revision}), tier {}, layers {}",
         policy.name,
@@ -142,19 +195,19 @@ fn announce(policy: &Policy, chosen: Chosen, checked: &Checked) {
 
 /// Opened where the command cannot write: what it says is not to be the command's word, and no link that an earlier one left
 /// leads elsewhere.
-fn open(file: &Path, places: &Places) -> Result<fs::File, Refused> {
+fn open(option: &str, file: &Path, places: &Places) -> Result<fs::File, Refused> {
     let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty());
     let directory = directory.unwrap_or(Path::new(".")).canonicalize();
-    let directory = directory.map_err(|error| no_report(file, &error))?;
+    let directory = directory.map_err(|error| cannot_create(option, file, &error))?;
     if [&places.work, &places.home, &places.scratch].iter().any(|own| directory.starts_with(own)) {
         return Err(usage(format!(
-            "--report {}: name a file outside of what the command may write",
+            "{option} {}: name a file outside of what the command may write",
             file.display()
         )));
     }
     // A pipe, by /dev/fd, is a file as well.
     let opened = fs::File::options().write(true).create(true).truncate(true).open(file);
-    opened.map_err(|error| no_report(file, &error))
+    opened.map_err(|error| cannot_create(option, file, &error))
 }
 
 fn write(mut file: fs::File, report: &Report<'_>) -> io::Result<()> {
@@ -163,8 +216,8 @@ fn write(mut file: fs::File, report: &Report<'_>) -> io::Result<()> {
     file.write_all(&json)
 }
 
-fn no_report(file: &Path, error: &io::Error) -> Refused {
-    Refused { code: exit::CANNOT_CREATE, message: format!("--report {}: {error}", file.display()) }
+fn cannot_create(option: &str, file: &Path, error: &io::Error) -> Refused {
+    Refused { code: exit::CANNOT_CREATE, message: format!("{option} {}: {error}", file.display()) }
 }
 
 /// The policy's variables and what is added, or, without that layer, everything that this process has.
@@ -211,6 +264,7 @@ fn not_built(error: &WallError) -> Refused {
 fn spawn(
     session: &casemate_sandbox::SessionSpawner,
     wall: &Wall,
+    learner: Option<&Learner>,
     command: &[String],
     env: &[CString],
     work: &Path,
@@ -228,6 +282,7 @@ fn spawn(
     let own = |fd: io::Result<OwnedFd>| fd.map_err(|error| broken(&error));
     let mut closed: Option<SpawnError> = None;
     for program in candidates(&command[0], path, work) {
+        let named = program.clone();
         let started = session.spawn(
             Command {
                 program,
@@ -242,7 +297,12 @@ fn spawn(
             wall,
         );
         match started {
-            Ok(pid) => return Ok(pid),
+            Ok(pid) => {
+                if let Some(learner) = learner {
+                    learner.started(&named);
+                }
+                return Ok(pid);
+            }
             Err(error)
                 if error.step == Step::Exec && is(&error, &[Errno::ENOENT, Errno::ENOTDIR]) => {}
             Err(error) if error.step == Step::Exec && is(&error, &[Errno::EACCES]) => {

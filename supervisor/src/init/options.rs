@@ -61,6 +61,10 @@ pub struct Options {
     /// Write what holds, as JSON, to this file (or /dev/fd/N) before it starts
     #[arg(long, value_name = "FILE")]
     pub(super) report: Option<PathBuf>,
+    /// NO WALL: let the run do whatever its user may, and write to this file the policy that would have let it pass, for you to read and
+    /// accept. For a machine of your own
+    #[arg(long, value_name = "FILE")]
+    pub(super) learn: Option<PathBuf>,
     /// The command, after `--`
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(super) command: Vec<String>,
@@ -107,7 +111,8 @@ impl Options {
         Duration::from_secs(self.grace)
     }
 
-    pub(super) fn policy(&self) -> Result<Policy, Refused> {
+    /// The policy, with its text.
+    pub(super) fn policy(&self) -> Result<(String, Policy), Refused> {
         let text = match built_in(&self.policy) {
             Some(text) => text.to_owned(),
             None => std::fs::read_to_string(&self.policy).map_err(|error| Refused {
@@ -118,10 +123,11 @@ impl Options {
                 ),
             })?,
         };
-        Policy::parse(&text).map_err(|error| Refused {
+        let policy = Policy::parse(&text).map_err(|error| Refused {
             code: exit::DATA,
             message: format!("--policy {}: {error}", self.policy),
-        })
+        })?;
+        Ok((text, policy))
     }
 
     /// The places, each a directory and none of them everything.

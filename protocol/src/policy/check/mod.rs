@@ -88,6 +88,7 @@ impl<'a> Checker<'a> {
             log: file.log.map(|rule| self.log(rule)).transpose()?,
             bounds: self.bounds(file.bounds)?,
             denials: file.denials,
+            learning: file.learning,
         })
     }
 

@@ -6,14 +6,19 @@
 mod record;
 #[cfg(test)]
 mod tests;
+mod wish;
+mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use record::Denials;
+pub use write::{WriteError, write};
 
-use super::decide::{Outcome, Paths, Setting, Transport, Way, port};
-use super::{Access, PathRule, PathTemplate, Policy, Port, PortRule, SocketFamily};
+use super::decide::Setting;
+use super::told::{Kind, socket_lines};
+use super::{Access, PathRule, PathTemplate, Policy, Port, PortRule, SocketRule};
 use crate::tier::Tier;
+use wish::{Wish, allowed, socket_call};
 
 /// So many neighbours in one directory, with the same rights, become a rule for the directory.
 const NEIGHBOURS: usize = 3;
@@ -23,7 +28,7 @@ pub(super) const OWN_PORTS: std::ops::RangeInclusive<u16> = 20_000..=31_999;
 /// One rule to add.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Learned {
-    /// As it stands in a policy file, its reason included.
+    /// As it stands in a policy file, its reason included; of a name that is taken out of a table, a comment that says so.
     pub text: String,
     rule: Rule,
 }
@@ -32,6 +37,12 @@ pub struct Learned {
 enum Rule {
     Path(PathRule),
     Tcp(PortRule),
+    Socket(SocketRule),
+    /// A name less in the `[[syscall]]` table of this line.
+    Without {
+        line: usize,
+        name: String,
+    },
 }
 
 /// What came of it.
@@ -43,13 +54,6 @@ pub struct Proposal {
     pub kept_out: Vec<(String, String)>,
     /// What the policy allows as it is: refused by another one, or by the file system's own permissions.
     pub allowed: Vec<String>,
-}
-
-/// A refusal that a rule is to allow.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Wish {
-    Path(String, Access),
-    Port(bool, u16),
 }
 
 /// Proposes rules. `closed` says why a path is no policy's to grant; `real` follows links, as in [`super::decide::path`].
@@ -79,10 +83,18 @@ pub fn propose(
         for (port, times) in ports {
             if OWN_PORTS.contains(port) {
                 let why = "casemate's own ports: a session gets some as {ports}".to_owned();
-                proposal.kept_out.push((named(connects, *port), why));
+                proposal.kept_out.push((Wish::Port(connects, *port).to_string(), why));
             } else {
                 wishes.insert(Wish::Port(connects, *port), *times);
             }
+        }
+    }
+    for ((name, arguments), times) in &denials.asked {
+        let wish = Wish::call(policy, name, arguments);
+        let kind = socket_call(name).map(|_| Kind::of(arguments));
+        match kind.and_then(|kind| kind.words(policy).err()) {
+            Some(why) => proposal.kept_out.push((wish.to_string(), why.to_owned())),
+            None => *wishes.entry(wish).or_insert(0) += times,
         }
     }
     for blocker in denials.other.keys() {
@@ -94,7 +106,8 @@ pub fn propose(
         wishes.remove(&wish);
         proposal.allowed.push(wish.to_string());
     }
-    proposal.rules = fewest(policy, setting, real, &wishes, candidates(setting, &wishes, closed));
+    proposal.rules =
+        fewest(policy, setting, real, &wishes, candidates(policy, setting, &wishes, closed));
     // What is still not allowed needs more than a rule of its own (no socket of that kind can be made).
     let granted = allowed(policy, &proposal.rules, setting, real, wishes.keys());
     for wish in wishes.keys().filter(|wish| !granted.contains(wish)) {
@@ -102,19 +115,6 @@ pub fn propose(
         proposal.kept_out.push((wish.to_string(), why.to_owned()));
     }
     proposal
-}
-
-impl std::fmt::Display for Wish {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Path(path, access) => write!(f, "{access} {path}"),
-            Self::Port(connects, port) => f.write_str(&named(*connects, *port)),
-        }
-    }
-}
-
-fn named(connects: bool, port: u16) -> String {
-    format!("{} {port}", if connects { "connect" } else { "bind" })
 }
 
 /// Does something else to a terminal or an editor than being shown, such as turning round what follows: whoever reads a proposal is to
@@ -137,12 +137,14 @@ fn odd(path: &str) -> Option<String> {
 
 /// Single paths, and directories of which several entries are wished for with the same rights.
 fn candidates(
+    policy: &Policy,
     setting: &Setting,
     wishes: &BTreeMap<Wish, u64>,
     closed: &dyn Fn(&str) -> Option<String>,
 ) -> Vec<Learned> {
     let mut paths: BTreeMap<&str, (BTreeSet<Access>, u64)> = BTreeMap::new();
-    let mut ports = Vec::new();
+    let mut others = Vec::new();
+    let mut less: BTreeMap<(usize, &str), u64> = BTreeMap::new();
     for (wish, times) in wishes {
         match wish {
             Wish::Path(path, access) => {
@@ -150,7 +152,15 @@ fn candidates(
                 entry.0.insert(*access);
                 entry.1 += times;
             }
-            Wish::Port(connects, port) => ports.push(port_rule(*connects, *port, *times)),
+            Wish::Port(connects, port) => others.push(port_rule(*connects, *port, *times)),
+            Wish::Call(name, arguments) => match socket_call(name) {
+                Some(_) => others.extend(socket_rule(policy, setting, name, arguments, *times)),
+                None => {
+                    for rule in policy.syscalls.iter().filter(|rule| rule.names.contains(name)) {
+                        *less.entry((rule.line, name)).or_default() += times;
+                    }
+                }
+            },
         }
     }
     let mut by_directory: BTreeMap<(&str, &BTreeSet<Access>), (usize, u64)> = BTreeMap::new();
@@ -170,7 +180,8 @@ fn candidates(
         .map(|(path, (access, times))| path_rule(setting, path, access, *times))
         .collect();
     all.extend(wide.map(|((above, access), (_, times))| path_rule(setting, above, access, times)));
-    all.extend(ports);
+    all.extend(others);
+    all.extend(less.into_iter().map(|((line, name), times)| without(policy, line, name, times)));
     all
 }
 
@@ -200,6 +211,46 @@ fn port_rule(connects: bool, port: u16, times: u64) -> Learned {
     let ports = vec![Port::Number(port)];
     let (connect, bind) = if connects { (ports, Vec::new()) } else { (Vec::new(), ports) };
     Learned { text, rule: Rule::Tcp(PortRule { connect, bind, reason, line: 0 }) }
+}
+
+fn socket_rule(
+    policy: &Policy,
+    setting: &Setting,
+    name: &str,
+    arguments: &[u64; 6],
+    times: u64,
+) -> Option<Learned> {
+    let (call, asked) = (socket_call(name)?, Kind::of(arguments));
+    let (family, kind) = asked.words(policy).ok()?;
+    let reason = format!("learned: refused {times} times");
+    let mut text = socket_lines(call, (family, kind), asked.protocol, &reason);
+    if let Some(risk) = asked.risk(setting) {
+        text.insert_str(0, &format!("# {risk}\n"));
+    }
+    let rule = SocketRule {
+        family,
+        types: vec![kind],
+        protocols: vec![u32::try_from(asked.protocol).ok()?],
+        calls: vec![call],
+        tier: Tier::Domain,
+        landlock_abi: 0,
+        reason,
+        line: 0,
+    };
+    Some(Learned { text, rule: Rule::Socket(rule) })
+}
+
+fn without(policy: &Policy, line: usize, name: &str, times: u64) -> Learned {
+    let reason = policy.syscalls.iter().find(|rule| rule.line == line).map(|rule| &rule.reason);
+    let reason: String = reason
+        .into_iter()
+        .flat_map(|reason| reason.chars())
+        .filter(|one| !misleads(*one))
+        .collect();
+    let text = format!(
+        "# \"{name}\" is taken out of a [[syscall]] table (line {line} before): learned: refused {times} times.\n# It stood there because: {reason}\n"
+    );
+    Learned { text, rule: Rule::Without { line, name: name.to_owned() } }
 }
 
 /// The path by the longest placeholder that it lies below.
@@ -234,40 +285,4 @@ fn fewest(
         }
     }
     rules
-}
-
-/// Those of the wishes that the policy grants with these rules.
-fn allowed<'a>(
-    policy: &Policy,
-    rules: &[Learned],
-    setting: &Setting,
-    real: &dyn Fn(&str) -> String,
-    wishes: impl Iterator<Item = &'a Wish>,
-) -> BTreeSet<Wish> {
-    let mut policy = policy.clone();
-    for learned in rules {
-        match &learned.rule {
-            Rule::Path(rule) => policy.paths.push(rule.clone()),
-            Rule::Tcp(rule) => policy.tcp.push(rule.clone()),
-        }
-    }
-    let paths = Paths::new(&policy, setting, real);
-    let is_allowed = |wish: &&Wish| match wish {
-        Wish::Path(path, access) => {
-            let asked = PathTemplate { place: None, rest: path.clone() };
-            let answer = paths.ask(setting, &asked, real);
-            answer
-                .access
-                .iter()
-                .any(|one| one.access == *access && one.decision.outcome == Outcome::Allowed)
-        }
-        Wish::Port(connects, number) => {
-            let way = if *connects { Way::Connect } else { Way::Bind };
-            [SocketFamily::Inet, SocketFamily::Inet6].into_iter().any(|family| {
-                let decision = port(&policy, setting, Transport::Tcp, way, family, *number);
-                decision.outcome == Outcome::Allowed
-            })
-        }
-    };
-    wishes.filter(is_allowed).cloned().collect()
 }

@@ -14,8 +14,10 @@ pub struct Denials {
     pub connect: BTreeMap<u16, u64>,
     /// Of TCP ports, to be bound to.
     pub bind: BTreeMap<u16, u64>,
-    /// System calls, by number.
+    /// System calls, by number; the kernel's records have no arguments.
     pub calls: BTreeMap<i64, u64>,
+    /// System calls and sockets by name, with their arguments.
+    pub asked: BTreeMap<(String, [u64; 6]), u64>,
     /// What no rule of a policy can grant, in the kernel's word.
     pub other: BTreeMap<String, u64>,
 }

@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::super::decide::{self, Outcome};
 use super::*;
 use crate::policy::{DEVELOPER, Place};
 
@@ -133,4 +134,98 @@ proptest! {
             prop_assert!(!grants(&with(&fewer), &setting, &all), "{without} of {proposal:?}");
         }
     }
+}
+
+/// As a call would be recorded.
+fn asked(denials: &mut Denials, name: &str, arguments: &[u64]) {
+    let mut all = [0; 6];
+    all[..arguments.len()].copy_from_slice(arguments);
+    denials.asked.insert((name.to_owned(), all), 1);
+}
+
+#[test]
+fn calls_are_taken_out_of_their_tables_and_sockets_come_as_rules() {
+    let mut denials = Denials::default();
+    asked(&mut denials, "ptrace", &[16, 77, 0x7fff_1234]);
+    asked(&mut denials, "ptrace", &[16, 78, 0x7fff_5678]);
+    asked(&mut denials, "ioctl", &[3, 0x5412, 0x7fff_0000]);
+    asked(&mut denials, "setpriority", &[2, 7]);
+    asked(&mut denials, "socket", &[2, 2 | 0o2_000_000, 17]);
+    asked(&mut denials, "socket", &[17, 3, 0]);
+    let (policy, setting, proposal) = learn(&denials);
+    assert_eq!(proposal.kept_out.len(), 1, "{proposal:?}");
+    assert!(proposal.kept_out[0].0.contains("socket 17 raw"), "{proposal:?}");
+    let text = write(DEVELOPER, &proposal).unwrap();
+    let learned = Policy::parse(&text).unwrap();
+    // ptrace once, ioctl's one table of two, both tables of setpriority, and a socket.
+    assert_eq!(proposal.rules.len(), 5, "{proposal:#?}");
+    let asks = |policy: &Policy, name: &str, arguments: [u64; 6]| {
+        decide::syscall(policy, &setting, name, &arguments.map(Some)).outcome
+    };
+    for (name, arguments) in [
+        ("ptrace", [16, 1, 2, 3, 0, 0]),
+        ("ioctl", [0, 0x5412, 0, 0, 0, 0]),
+        ("setpriority", [2, 7, 0, 0, 0, 0]),
+        ("socket", [2, 2, 17, 0, 0, 0]),
+    ] {
+        assert_eq!(asks(&policy, name, arguments), Outcome::Refused, "{name}");
+        assert_eq!(asks(&learned, name, arguments), Outcome::Allowed, "{name}");
+    }
+    // And nothing else.
+    for (name, arguments) in [
+        ("ioctl", [0, 0x541c, 0, 0, 0, 0]),
+        ("ioprio_set", [3, 7, 0, 0, 0, 0]),
+        ("process_vm_readv", [0; 6]),
+        ("socket", [2, 2, 0, 0, 0, 0]),
+        ("socket", [10, 2, 17, 0, 0, 0]),
+    ] {
+        assert_eq!(asks(&learned, name, arguments), Outcome::Refused, "{name}");
+    }
+    assert_eq!(learned.syscalls.len() + 2, policy.syscalls.len(), "two tables had one name");
+    assert!(text.contains("# It opens UDP") && text.contains("# socket 17 raw"), "{text}");
+    for without in 0..proposal.rules.len() {
+        let mut fewer = proposal.clone();
+        fewer.rules.remove(without);
+        let fewer = Policy::parse(&write(DEVELOPER, &fewer).unwrap()).unwrap();
+        let refused = [
+            ("ptrace", [16, 1, 2, 3, 0, 0]),
+            ("ioctl", [0, 0x5412, 0, 0, 0, 0]),
+            ("setpriority", [2, 7, 0, 0, 0, 0]),
+            ("socket", [2, 2, 17, 0, 0, 0]),
+        ];
+        let refused = refused
+            .iter()
+            .filter(|(name, arguments)| asks(&fewer, name, *arguments) != Outcome::Allowed);
+        assert_eq!(refused.count(), 1, "{without}");
+    }
+}
+
+/// Each name of each built-in policy's tables is taken out by itself, and everything else stays.
+#[test]
+fn any_name_can_be_taken_out_and_the_rest_of_the_text_stays() {
+    for (name, text) in crate::policy::BUILT_IN {
+        let policy = Policy::parse(text).unwrap();
+        for rule in &policy.syscalls {
+            for call in &rule.names {
+                let rules = vec![super::without(&policy, rule.line, call, 1)];
+                let proposal = Proposal { rules, ..Proposal::default() };
+                let written = write(text, &proposal).unwrap();
+                let learned = Policy::parse(&written).unwrap();
+                let gone = usize::from(rule.names.len() == 1);
+                assert_eq!(learned.rule_count() + gone, policy.rule_count(), "{name} {call}");
+                let lines =
+                    |text: &str| text.lines().filter(|line| line.starts_with("# --")).count();
+                assert_eq!(lines(&written), lines(text), "{name} {call}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_table_that_is_written_otherwise_is_left_to_a_person() {
+    let text = "syscall = [{ names = [\"ptrace\"], errno = \"EPERM\", reason = \"r\" }]\nversion = 1\nname = \"n\"\n[landlock]\nabi = 6\nreason = \"r\"\n[sockets]\nerrno = \"EACCES\"\nreason = \"r\"\n";
+    let policy = Policy::parse(text).unwrap();
+    let rules = vec![super::without(&policy, policy.syscalls[0].line, "ptrace", 1)];
+    let written = write(text, &Proposal { rules, ..Proposal::default() });
+    assert!(matches!(written, Err(WriteError::Table { .. })), "{written:?}");
 }

@@ -1,5 +1,7 @@
 //! Of system calls and kinds of sockets.
 
+use std::fmt;
+
 use super::super::decide::{self, Outcome, Setting};
 use super::super::egress::Mode;
 use super::super::{Errno, Policy, SocketCall, SocketFamily, SocketType};
@@ -21,8 +23,7 @@ pub fn refused_call(
         return None;
     }
     if let Some(call) = SocketCall::ALL.into_iter().find(|call| call.name() == name) {
-        let [family, kind, protocol, ..] = *arguments;
-        return Some(socket(policy, setting, call, [family, kind, protocol]));
+        return Some(socket(policy, setting, call, Kind::of(arguments)));
     }
     let mut why = String::new();
     let mut without = Vec::new();
@@ -59,44 +60,105 @@ pub fn names_line(names: &[String]) -> String {
 /// `SOCK_TYPE_MASK` (linux/net.h).
 const TYPE_MASK: u64 = 0xf;
 
+/// What a socket was to be, by the numbers; its flags are left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kind {
+    /// The family.
+    pub family: u64,
+    /// The type.
+    pub kind: u64,
+    /// The protocol.
+    pub protocol: u64,
+}
+
+// === impl Kind ===
+
+impl Kind {
+    /// Of the arguments of socket(2) or socketpair(2), all of which are `int`.
+    #[must_use]
+    pub fn of([family, kind, protocol, ..]: &[u64; 6]) -> Self {
+        let [family, kind, protocol] = [family, kind, protocol].map(|number| number & 0xffff_ffff);
+        Self { family, kind: kind & TYPE_MASK, protocol }
+    }
+
+    /// In a policy's words, where it has some and a rule may use them.
+    ///
+    /// # Errors
+    /// Why no rule can allow it.
+    pub fn words(self, policy: &Policy) -> Result<(SocketFamily, SocketType), &'static str> {
+        let (Some(family), Some(kind)) = (self.family(), self.kind()) else {
+            return Err("No policy can: the format has no word for it.");
+        };
+        let leaves =
+            matches!(family, SocketFamily::Inet | SocketFamily::Inet6 | SocketFamily::Vsock);
+        if leaves && policy.egress.as_ref().is_some_and(|egress| egress.mode == Mode::None) {
+            return Err("With mode \"none\" in [egress] no rule may.");
+        }
+        Ok((family, kind))
+    }
+
+    /// What comes with it, where Landlock does not see it.
+    #[must_use]
+    pub fn risk(self, setting: &Setting) -> Option<&'static str> {
+        risk(setting, self.family()?, self.kind()?, self.protocol)
+    }
+
+    fn family(self) -> Option<SocketFamily> {
+        SocketFamily::ALL.into_iter().find(|known| u64::from(known.number()) == self.family)
+    }
+
+    fn kind(self) -> Option<SocketType> {
+        SocketType::ALL.into_iter().find(|known| u64::from(known.number()) == self.kind)
+    }
+}
+
+/// `inet dgram, protocol 17`; numbers where there is no word.
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.family() {
+            Some(family) => write!(f, "{family} ")?,
+            None => write!(f, "{} ", self.family)?,
+        }
+        match self.kind() {
+            Some(kind) => write!(f, "{kind}")?,
+            None => write!(f, "{}", self.kind)?,
+        }
+        write!(f, ", protocol {}", self.protocol)
+    }
+}
+
+/// The lines that allow a kind of socket.
+#[must_use]
+pub fn socket_lines(
+    call: SocketCall,
+    (family, kind): (SocketFamily, SocketType),
+    protocol: u64,
+    reason: &str,
+) -> String {
+    format!(
+        "[[socket]]\nfamily = \"{family}\"\ntypes = [\"{kind}\"]\nprotocols = [{protocol}]\ncalls = [\"{}\"]\nreason = \"{reason}\"\n",
+        call.name()
+    )
+}
+
 /// Of a kind of socket that the policy does not list.
-fn socket(policy: &Policy, setting: &Setting, call: SocketCall, asked: [u64; 3]) -> Refusal {
-    // All three are `int`.
-    let [family, kind, protocol] = asked.map(|number| number & 0xffff_ffff);
-    let kind = kind & TYPE_MASK;
-    let known_family =
-        SocketFamily::ALL.into_iter().find(|known| u64::from(known.number()) == family);
-    let known_kind = SocketType::ALL.into_iter().find(|known| u64::from(known.number()) == kind);
-    let word = |known: Option<String>, number: u64| known.unwrap_or_else(|| number.to_string());
-    let what = format!(
-        "refused: {} {} {}, protocol {protocol}",
-        call.name(),
-        word(known_family.map(|known| known.to_string()), family),
-        word(known_kind.map(|known| known.to_string()), kind),
-    );
+fn socket(policy: &Policy, setting: &Setting, call: SocketCall, asked: Kind) -> Refusal {
+    let what = format!("refused: {} {asked}", call.name());
     let mut why =
         format!("No [[socket]] rule of policy {} that applies here lists it. ", policy.name);
-    let (Some(family), Some(kind)) = (known_family, known_kind) else {
-        return Refusal::new(what, why + "No policy can: the format has no word for it.", None);
+    let words = match asked.words(policy) {
+        Ok(words) => words,
+        Err(none) => return Refusal::new(what, why + none, None),
     };
-    let leaves = matches!(family, SocketFamily::Inet | SocketFamily::Inet6 | SocketFamily::Vsock);
-    if leaves && policy.egress.as_ref().is_some_and(|egress| egress.mode == Mode::None) {
-        return Refusal::new(what, why + "With mode \"none\" in [egress] no rule may.", None);
-    }
-    let allow = format!(
-        "[[socket]]\nfamily = \"{family}\"\ntypes = [\"{kind}\"]\nprotocols = [{protocol}]\ncalls = [\"{}\"]\nreason = \"...\"\n",
-        call.name()
-    );
+    let allow = socket_lines(call, words, asked.protocol, "...");
     why += &format!("In the policy, this would allow it:\n\n{allow}");
-    if let Some(risk) = risk(setting, family, kind, protocol) {
+    if let Some(risk) = asked.risk(setting) {
         why += &format!("\n{risk}");
     }
     Refusal::new(what, why, Some(allow))
 }
 
-/// What comes with a kind of socket, where Landlock does not see it.
-#[must_use]
-pub fn risk(
+fn risk(
     setting: &Setting,
     family: SocketFamily,
     kind: SocketType,

@@ -11,7 +11,7 @@ use super::decide::{Outcome, Setting, Transport, Way, port};
 use super::learn::OWN_PORTS;
 use super::{Policy, Port, SocketFamily};
 
-pub use calls::{names_line, refused_call, risk};
+pub use calls::{Kind, names_line, refused_call, socket_lines};
 
 /// What is told of a refusal.
 #[derive(Debug, Clone, PartialEq, Eq)]

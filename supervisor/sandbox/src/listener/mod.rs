@@ -8,12 +8,16 @@
 //! - What the filter refuses: always answered with the errno that the filter would have given. Where nobody answers any more, the kernel
 //!   answers ENOSYS: nothing is let through by that either.
 //!
+//! Learning ([`Recorder`]) is the one exception, and no wall at all: there everything is looked at, paths too, and let go on.
+//!
 //! What always holds: a listener's descriptor exists in this process alone, and only with a thread that reads it. Without one each
 //! such call behind the wall would hang; where the thread cannot be made, the wall is not to be had. Where the kernel gives no
 //! listener, the wall wears its own programs and [`Listener::deaf`] says so.
 
+mod learn;
 mod look;
 mod notify;
+pub(crate) mod tries;
 
 use std::fmt;
 use std::io;
@@ -29,8 +33,10 @@ use nix::errno::Errno;
 use crate::WallError;
 use crate::wall::program::Action;
 use crate::wall::{Program, Verdicts, syscalls};
+pub use learn::Recorder;
 use notify::{Notification, Woken};
 pub(crate) use notify::{SET_FLAGS, SYNC_WAKE_UP, WAIT_KILLABLE};
+pub use tries::programs;
 
 /// An attempt, as it was when it was read: by the time that the kernel reads the address, it may be another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,7 +82,14 @@ pub(crate) struct Telling {
     /// The program does all that the wall's own do, which are left out beside it.
     alone: bool,
     refused: Arc<Verdicts>,
-    listener: Arc<dyn Listener>,
+    ears: Ears,
+}
+
+/// What the thread does.
+#[derive(Debug, Clone)]
+enum Ears {
+    Tell(Arc<dyn Listener>),
+    Learn(Arc<dyn Recorder>),
 }
 
 // === impl Telling ===
@@ -92,7 +105,16 @@ impl Telling {
             None => (crate::wall::notifying(&["connect", "bind"])?, Verdicts::new()),
         };
         let (alone, refused) = (verdicts.is_some(), Arc::new(refused));
-        Ok(Self { program, alone, refused, listener })
+        Ok(Self { program, alone, refused, ears: Ears::Tell(listener) })
+    }
+
+    /// Of a wall that is open: what the verdicts refuse is noted and let through.
+    pub(crate) fn learning(
+        verdicts: &Verdicts,
+        recorder: Arc<dyn Recorder>,
+    ) -> Result<Self, WallError> {
+        let (program, refused) = crate::wall::learning(verdicts)?;
+        Ok(Self { program, alone: true, refused: Arc::new(refused), ears: Ears::Learn(recorder) })
     }
 
     pub(crate) fn program(&self) -> &Program {
@@ -103,18 +125,35 @@ impl Telling {
         self.alone
     }
 
-    pub(crate) fn deaf(&self, errno: i32) {
-        self.listener.deaf(errno);
+    /// The kernel gives no listener. An error where there is nothing to be had without.
+    pub(crate) fn deaf(&self, errno: i32) -> io::Result<()> {
+        match &self.ears {
+            Ears::Tell(listener) => {
+                listener.deaf(errno);
+                Ok(())
+            }
+            Ears::Learn(_) => Err(io::Error::from_raw_os_error(errno)),
+        }
     }
 
     /// Gives the listener's descriptor its thread, which ends with the last process behind the wall.
     pub(crate) fn serve(&self, descriptor: OwnedFd) -> io::Result<()> {
         notify::wake_in_step(&descriptor);
-        let (refused, listener) = (Arc::clone(&self.refused), Arc::clone(&self.listener));
+        let (refused, ears) = (Arc::clone(&self.refused), self.ears.clone());
         Builder::new()
             .name("told".to_owned())
             .stack_size(STACK)
-            .spawn(move || run(&descriptor, &refused, &*listener))
+            .spawn(move || match ears {
+                Ears::Tell(listener) => {
+                    run(&descriptor, |asked| answer(&descriptor, asked, &refused, &*listener));
+                }
+                Ears::Learn(recorder) => {
+                    let mut learner = learn::Learner::default();
+                    run(&descriptor, |asked| {
+                        learner.hear(&descriptor, asked, &refused, &*recorder)
+                    });
+                }
+            })
             .map(drop)
     }
 }
@@ -125,10 +164,10 @@ const STACK: usize = 256 << 10;
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Leaves only when nobody is left who could ask: who is not answered hangs.
-fn run(descriptor: &OwnedFd, refused: &Verdicts, listener: &dyn Listener) {
+fn run(descriptor: &OwnedFd, mut answer: impl FnMut(&Notification)) {
     loop {
         match notify::next(descriptor) {
-            Ok(Woken::Asked(asked)) => answer(descriptor, &asked, refused, listener),
+            Ok(Woken::Asked(asked)) => answer(&asked),
             Ok(Woken::Again) => {}
             Ok(Woken::Over) => return,
             Err(_) => sleep(PAUSE),

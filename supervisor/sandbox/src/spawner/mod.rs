@@ -326,7 +326,9 @@ fn stands(wall: &Wall, socket: UnixStream) -> Result<UnixStream, SpawnError> {
             Some(descriptor) => telling
                 .serve(descriptor)
                 .map_err(|source| SpawnError { step: Step::Clone, source })?,
-            None => telling.deaf(reply.errno),
+            None => telling
+                .deaf(reply.errno)
+                .map_err(|source| SpawnError { step: Step::Seccomp, source })?,
         }
     }
     Ok(socket)

@@ -31,7 +31,7 @@ use casemate_protocol::policy::{LogSource, Policy};
 use casemate_protocol::ports::PortRange;
 use casemate_protocol::tier::Tier;
 
-use crate::listener::{Listener, Telling};
+use crate::listener::{Listener, Recorder, Telling};
 pub use egress::check_egress;
 use nix::sys::resource::{Resource, getrlimit};
 
@@ -42,7 +42,7 @@ pub use log::Logging;
 pub use rlimits::Rlimit;
 pub use ruleset::{landlock_abi, landlock_errata};
 pub use seccomp::check_calls;
-pub(crate) use seccomp::{Verdicts, notifying, own_architecture, telling};
+pub(crate) use seccomp::{Verdicts, learning, notifying, own_architecture, telling};
 pub use syscalls::syscall_number;
 
 /// The concrete paths and ports that a policy's placeholders stand for.
@@ -198,6 +198,37 @@ impl Wall {
         let verdicts = tellable(policy, verdicts);
         let (id, telling) = (WallId::next(), None);
         Ok(Self { id, ruleset: fd, programs, rlimits, logging, notes, verdicts, telling })
+    }
+
+    /// **No wall**: opens to a run whatever its user may do, and has a [`Recorder`] hear what it tries. What stays closed is
+    /// [`Places::never`] and everything that the policy's scopes keep in. For a person on a machine of his own, to learn what a
+    /// program needs; never where others' sessions are.
+    ///
+    /// # Errors
+    /// [`WallError`], as [`Wall::build`].
+    pub fn learning(
+        policy: &Policy,
+        places: &Places,
+        recorder: Arc<dyn Recorder>,
+    ) -> Result<Self, WallError> {
+        let abi = ruleset::require(policy)?;
+        let (_, verdicts) = seccomp::compile(policy, places.tier, abi)?;
+        let (rlimits, lowered) = rlimits::fit(policy)?;
+        let ruleset = ruleset::open_learning(policy, places)?;
+        let mut notes =
+            vec!["LEARNING: no wall; what the policy refuses is noted and let through".to_owned()];
+        notes.extend(ruleset.notes);
+        notes.extend(lowered);
+        Ok(Self {
+            id: WallId::next(),
+            ruleset: ruleset.fd,
+            programs: Vec::new(),
+            rlimits,
+            logging: Logging::default(),
+            notes,
+            verdicts: None,
+            telling: Some(Telling::learning(&verdicts, recorder)?),
+        })
     }
 
     fn whole(policy: &Policy, places: &Places) -> Result<Self, WallError> {

@@ -105,6 +105,12 @@ impl Never {
         Ok(here.map(|index| (index, real.to_path_buf())).or_else(|| self.by_mount_below(real)))
     }
 
+    /// Whether something closed lies below a path, so that there may be more in it that is not.
+    pub(super) fn is_above(&self, path: &Path) -> bool {
+        let above = |closed: &Closed| closed.real != path && closed.real.starts_with(path);
+        self.closed.iter().any(above) || self.by_mount_below(path).is_some()
+    }
+
     fn by_name(&self, real: &Path) -> Option<usize> {
         self.closed
             .iter()

@@ -6,6 +6,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
 
 use casemate_protocol::policy::{Access as Right, Policy, Port, Scope as Scoped};
 use landlock::{
@@ -98,6 +99,52 @@ pub(super) fn open_of(
         source: io::Error::from_raw_os_error(libc::EOPNOTSUPP),
     })?;
     Ok(Opened { fd: Some(fd), notes: notes(policy, abi, granted, &skipped) })
+}
+
+/// Every right everywhere but where the places say never, no port handled; the scopes stand.
+pub(super) fn open_learning(policy: &Policy, places: &Places) -> Result<Opened, WallError> {
+    let scopes = scopes(policy);
+    let ruleset = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(NEWEST))
+        .and_then(|ruleset| {
+            if scopes.is_empty() { ruleset.create() } else { ruleset.scope(scopes)?.create() }
+        });
+    let mut created = ruleset.map_err(|source| refused("the ruleset", source))?;
+    let never = Never::resolve(&places.never)?;
+    let private = Private::resolve(places)?;
+    // What the policy grants has to be grantable while learning too: the file that is learned to is not in a place of the run's.
+    for grant in grants::expand(policy, places)?.0 {
+        add_path(&mut created, &grant, &never, &private)?;
+    }
+    let mut opened = 0_usize;
+    let mut to_open = vec![PathBuf::from("/")];
+    while let Some(path) = to_open.pop() {
+        let grant = Grant { path, access: Right::ALL.to_vec(), required: false, line: Some(0) };
+        match add_path(&mut created, &grant, &never, &private) {
+            Ok(_) => opened += 1,
+            // Around what is closed: each entry by itself. New ones in such a directory stay closed.
+            Err(WallError::Never { .. }) if never.is_above(&grant.path) => {
+                to_open.extend(entries(&grant.path));
+            }
+            Err(WallError::Landlock { what, source }) => {
+                return Err(WallError::Landlock { what, source });
+            }
+            // Closed, or out of reach for this user anyway.
+            Err(_) => {}
+        }
+    }
+    let fd = Option::<OwnedFd>::from(created);
+    let closed: Vec<_> = places.never.iter().map(|path| path.display().to_string()).collect();
+    let closed = if closed.is_empty() { "nothing".to_owned() } else { closed.join(", ") };
+    Ok(Opened { fd, notes: vec![format!("landlock {opened} paths open; closed: {closed}")] })
+}
+
+/// Directories and files in a directory; not its links, which lead to what is found by its own name.
+fn entries(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let real = entries.filter(|entry| entry.file_type().is_ok_and(|kind| !kind.is_symlink()));
+    real.map(|entry| entry.path()).collect()
 }
 
 /// No path, no port: only who is signalled and which abstract sockets are reached. A domain that does not handle moves

@@ -1,0 +1,383 @@
+//! `exec --learn FILE`: a run with the walls open, and the smallest policy that would have let it pass, for a person to accept.
+//!
+//! Owns what was noted. Nothing is granted by it: the file is a proposal, and what the run did is done. Closed all the same: casemate's own
+//! places, the usual places of credentials and mounted tokens, unless the policy grants them, and the directory of the file itself.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use casemate_protocol::codes::exit;
+use casemate_protocol::policy::decide::{self, Outcome, Setting, Transport, Way};
+use casemate_protocol::policy::learn::{Denials, Proposal, propose, write};
+use casemate_protocol::policy::{Access, Learning, PathTemplate, Place, Policy, SocketFamily};
+use casemate_sandbox::{Attempt, Places, Recorder, landlock_abi};
+
+use super::Refused;
+use crate::words::chain;
+
+/// Different refusals that are noted; a run with more is learned from step by step.
+const MOST: usize = 200;
+/// Below a home: what opens other doors.
+const CREDENTIALS: [&str; 17] = [
+    ".ssh",
+    ".gnupg",
+    ".aws",
+    ".azure",
+    ".kube",
+    ".docker",
+    ".netrc",
+    ".npmrc",
+    ".pypirc",
+    ".git-credentials",
+    ".password-store",
+    ".cargo/credentials.toml",
+    ".config/gh",
+    ".config/gcloud",
+    ".config/git/credentials",
+    ".local/share/keyrings",
+    ".local/state/casemate",
+];
+/// Of the machine: mounted keys and tokens, and supervisors' own.
+const SECRETS: [&str; 3] = ["/run/secrets", "/var/run/secrets", "/casemate"];
+
+/// What a run is refused.
+#[derive(Debug)]
+pub(super) struct Learner {
+    policy: Policy,
+    setting: Setting,
+    granted: Vec<(PathBuf, Vec<Access>)>,
+    closed: Vec<PathBuf>,
+    who: Who,
+    noted: Mutex<Noted>,
+}
+
+#[derive(Debug, Default)]
+struct Noted {
+    denials: Denials,
+    udp: BTreeMap<u16, u64>,
+    unread: BTreeMap<&'static str, u64>,
+    beyond: u64,
+}
+
+/// Whose permissions count.
+#[derive(Debug)]
+struct Who {
+    uid: u32,
+    groups: Vec<u32>,
+}
+
+/// Whether there may be such a run here.
+pub(super) fn allowed(policy: &Policy, whole: bool) -> Result<(), Refused> {
+    let denied = |message: &str| Err(Refused { code: exit::DENIED, message: message.to_owned() });
+    if policy.learning == Learning::Forbidden {
+        return denied(
+            "--learn: the policy forbids it (learning = \"forbidden\"): its walls are not to be opened. Learn with a copy without that line",
+        );
+    }
+    if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() {
+        return denied(
+            "--learn: not in a Pod: it opens the walls, and is for a machine of one's own",
+        );
+    }
+    if !whole {
+        return Err(super::usage(
+            "--learn: it says what all layers would refuse: leave --layers and --without out",
+        ));
+    }
+    Ok(())
+}
+
+// === impl Learner ===
+
+impl Learner {
+    /// Of a run in these places; what it is to stay away from is added to them. `file` is where the proposal goes.
+    pub(super) fn new(policy: &Policy, places: &mut Places, file: &Path) -> Result<Self, Refused> {
+        if nix::unistd::geteuid().is_root() {
+            let message = "--learn: not as root: name a user with --user, whose files are opened and nobody else's".to_owned();
+            return Err(Refused { code: exit::DENIED, message });
+        }
+        let text = |path: &PathBuf| path.display().to_string();
+        let mut setting = Setting {
+            tier: places.tier,
+            landlock_abi: landlock_abi().unwrap_or(policy.landlock_abi),
+            ports: Some(places.ports),
+            connect: Some(places.connect.clone()),
+            ..Setting::symbolic(policy)
+        };
+        for (place, paths) in [
+            (Place::Work, vec![text(&places.work)]),
+            (Place::Home, vec![text(&places.home)]),
+            (Place::Scratch, vec![text(&places.scratch)]),
+            (Place::Skills, places.skills.iter().map(text).collect()),
+            (Place::Programs, places.programs.iter().map(text).collect()),
+        ] {
+            setting.places.insert(place, paths);
+        }
+        let granted = granted(policy, &setting);
+        let own = |path: &PathBuf| granted.iter().any(|(known, _)| path.starts_with(known));
+        let mut closed: Vec<PathBuf> = kept().filter(|path| !own(path)).collect();
+        let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let directory = directory.unwrap_or(Path::new(".")).canonicalize().unwrap_or_default();
+        if [&places.work, &places.home, &places.scratch]
+            .iter()
+            .any(|own| own.starts_with(&directory))
+        {
+            return Err(super::usage(format!(
+                "--learn {}: name a file in a directory of its own, which is closed to the run",
+                file.display()
+            )));
+        }
+        closed.push(directory);
+        places.never.extend(closed.iter().cloned());
+        let groups = nix::unistd::getgroups().unwrap_or_default();
+        let groups = groups.into_iter().chain([nix::unistd::getegid()]);
+        let who = Who {
+            uid: nix::unistd::geteuid().as_raw(),
+            groups: groups.map(nix::unistd::Gid::as_raw).collect(),
+        };
+        let noted = Mutex::default();
+        Ok(Self { policy: policy.clone(), setting, granted, closed, who, noted })
+    }
+
+    /// The command itself, which no listener could read.
+    pub(super) fn started(&self, program: &Path) {
+        for (path, access) in casemate_sandbox::programs(program) {
+            self.path(&path, access);
+        }
+    }
+
+    /// Writes the policy's text with what was learned; what to say of it.
+    pub(super) fn finish(&self, text: &str, mut file: File) -> Result<String, String> {
+        let noted = std::mem::take(&mut *self.locked());
+        let known = std::cell::RefCell::new(BTreeMap::<String, String>::new());
+        let real = |path: &str| {
+            let mut known = known.borrow_mut();
+            let found = known.entry(path.to_owned()).or_insert_with(|| {
+                let found = Path::new(path).canonicalize();
+                found
+                    .ok()
+                    .and_then(|found| found.to_str().map(str::to_owned))
+                    .unwrap_or_else(|| path.to_owned())
+            });
+            found.clone()
+        };
+        let closed = |path: &str| self.closed(path);
+        let mut proposal = propose(&self.policy, &self.setting, &noted.denials, &real, &closed);
+        self.besides(&noted, &mut proposal);
+        let written = write(text, &proposal).map_err(|error| chain(&error))?;
+        Policy::parse(&written).map_err(|error| format!("the proposal is no policy: {error}"))?;
+        file.write_all(written.as_bytes())
+            .and_then(|()| file.sync_all())
+            .map_err(|error| error.to_string())?;
+        Ok(format!(
+            "learned {} rules; {} things that were refused are not proposed, and named at the end of the file",
+            proposal.rules.len(),
+            proposal.kept_out.len()
+        ))
+    }
+
+    /// What is no rule's.
+    fn besides(&self, noted: &Noted, proposal: &mut Proposal) {
+        for port in noted.udp.keys() {
+            let why = "a [[udp]] rule is written by hand".to_owned();
+            proposal.kept_out.push((format!("udp port {port}"), why));
+        }
+        for (name, times) in &noted.unread {
+            let why = "what it was about could not be read".to_owned();
+            proposal.kept_out.push((format!("{times} calls of {name}"), why));
+        }
+        if noted.beyond > 0 {
+            let why = "accept these, run again and learn again".to_owned();
+            proposal.kept_out.push((format!("{} attempts more", noted.beyond), why));
+        }
+    }
+
+    fn closed(&self, path: &str) -> Option<String> {
+        let asked = Path::new(path);
+        let meets = |known: &&PathBuf| asked.starts_with(known) || known.starts_with(asked);
+        if let Some(known) = self.closed.iter().find(meets) {
+            return Some(format!(
+                "it would open {}: credentials, tokens and casemate's own places are never learned; write the rule yourself if it is meant",
+                known.display()
+            ));
+        }
+        let process = path.strip_prefix("/proc/").and_then(|rest| rest.bytes().next());
+        process
+            .is_some_and(|first| first.is_ascii_digit())
+            .then(|| "a process of that run: the next one has another number".to_owned())
+    }
+
+    fn locked(&self) -> std::sync::MutexGuard<'_, Noted> {
+        // A panic elsewhere cannot leave half a change.
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Recorder for Learner {
+    fn path(&self, path: &Path, access: Access) {
+        let granted = |access: Access| {
+            let covers = |(known, rights): &(PathBuf, Vec<Access>)| {
+                path.starts_with(known) && rights.contains(&access)
+            };
+            self.granted.iter().any(covers)
+        };
+        if granted(access) && (access != Access::Execute || granted(Access::Read)) {
+            return;
+        }
+        // Where the file's own permissions refuse it, no rule would help.
+        let Ok(found) = fs::metadata(path) else { return };
+        if !self.who.may(&found, access) {
+            return;
+        }
+        let Some(text) = path.to_str() else { return };
+        self.locked().count(|denials| denials.paths.entry((text.to_owned(), access)).or_default());
+    }
+
+    fn network(&self, Attempt { way, transport, address, .. }: Attempt) {
+        let family = if address.is_ipv6() { SocketFamily::Inet6 } else { SocketFamily::Inet };
+        let decision =
+            decide::port(&self.policy, &self.setting, transport, way, family, address.port());
+        if decision.outcome != Outcome::Refused {
+            return;
+        }
+        match (transport, way) {
+            // Of sockets that are refused it is the socket that is learned, and they are restricted no further below ABI 10.
+            (Transport::Udp, _) if self.setting.landlock_abi < 10 => {}
+            (Transport::Udp, _) => *self.locked().udp.entry(address.port()).or_default() += 1,
+            (Transport::Tcp, Way::Connect) => {
+                self.locked().count(|denials| denials.connect.entry(address.port()).or_default())
+            }
+            (Transport::Tcp, Way::Bind) => {
+                self.locked().count(|denials| denials.bind.entry(address.port()).or_default())
+            }
+        }
+    }
+
+    fn call(&self, name: &'static str, arguments: [u64; 6]) {
+        // Two calls that differ in what no rule looks at are one.
+        let mut looked_at = [0; 6];
+        let tests = self
+            .policy
+            .syscalls
+            .iter()
+            .filter(|rule| rule.names.iter().any(|own| own == name))
+            .flat_map(|rule| &rule.when);
+        let tests = tests.map(|test| usize::from(test.argument));
+        let socket = if name.starts_with("socket") { 0..3 } else { 0..0 };
+        for index in tests.chain(socket) {
+            looked_at[index] = arguments[index];
+        }
+        self.locked()
+            .count(|denials| denials.asked.entry((name.to_owned(), looked_at)).or_default());
+    }
+
+    fn unread(&self, name: &'static str) {
+        // The command itself is started from a process that nobody may read.
+        if name != "execve" {
+            *self.locked().unread.entry(name).or_default() += 1;
+        }
+    }
+}
+
+impl Noted {
+    fn count(&mut self, entry: impl FnOnce(&mut Denials) -> &mut u64) {
+        let denials = &self.denials;
+        let known =
+            denials.paths.len() + denials.connect.len() + denials.bind.len() + denials.asked.len();
+        if known >= MOST {
+            self.beyond += 1;
+        } else {
+            *entry(&mut self.denials) += 1;
+        }
+    }
+}
+
+impl Who {
+    /// By the mode; lists of access control are not looked at.
+    fn may(&self, found: &fs::Metadata, access: Access) -> bool {
+        let bit = match access {
+            Access::Read => 4,
+            Access::Write => 2,
+            Access::Execute => 1,
+            Access::Device => return true,
+        };
+        let shift = match () {
+            () if found.uid() == self.uid => 6,
+            () if self.groups.contains(&found.gid()) => 3,
+            () => 0,
+        };
+        found.mode() >> shift & bit != 0
+    }
+}
+
+/// The policy's paths as they are now, each with its rights.
+fn granted(policy: &Policy, setting: &Setting) -> Vec<(PathBuf, Vec<Access>)> {
+    let rules = policy.paths.iter().filter(|rule| rule.tier <= setting.tier);
+    let found = |path: &PathTemplate| -> Vec<PathBuf> {
+        let roots = match path.place {
+            None => vec![path.rest.clone()],
+            Some(place) => {
+                let roots = setting.places.get(&place).into_iter().flatten();
+                roots.map(|root| format!("{root}{}", path.rest)).collect()
+            }
+        };
+        roots.iter().filter_map(|root| Path::new(root).canonicalize().ok()).collect()
+    };
+    rules
+        .flat_map(|rule| found(&rule.path).into_iter().map(|path| (path, rule.access.clone())))
+        .collect()
+}
+
+/// What is there of what is never learned.
+fn kept() -> impl Iterator<Item = PathBuf> {
+    let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    let home = variable("HOME").into_iter();
+    let below = home.flat_map(|home| CREDENTIALS.map(|name| home.join(name)));
+    let casemate = variable("CASEMATE_HOME")
+        .into_iter()
+        .chain(variable("XDG_STATE_HOME").map(|state| state.join("casemate")));
+    let machine = SECRETS.into_iter().map(PathBuf::from);
+    below.chain(casemate).chain(machine).filter_map(|path| path.canonicalize().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use casemate_protocol::policy::{DEVELOPER, STRICT};
+
+    use super::*;
+
+    #[test]
+    fn a_policy_may_forbid_it_and_half_a_wall_teaches_nothing() {
+        let developer = Policy::parse(DEVELOPER).unwrap();
+        assert_eq!(allowed(&developer, true), Ok(()));
+        assert_eq!(allowed(&developer, false).unwrap_err().code, exit::USAGE);
+        let strict = Policy::parse(STRICT).unwrap();
+        assert_eq!(allowed(&strict, true).unwrap_err().code, exit::DENIED);
+    }
+
+    #[test]
+    fn the_modes_that_count_are_ones_own_class() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let found = |mode| {
+            use std::os::unix::fs::PermissionsExt as _;
+            fs::set_permissions(file.path(), fs::Permissions::from_mode(mode)).unwrap();
+            fs::metadata(file.path()).unwrap()
+        };
+        let (uid, gid) = (found(0).uid(), found(0).gid());
+        let own = Who { uid, groups: vec![] };
+        let group = Who { uid: uid + 1, groups: vec![gid] };
+        let other = Who { uid: uid + 1, groups: vec![gid + 1] };
+        for (mode, expected) in [
+            (0o400, [true, false, false]),
+            (0o040, [false, true, false]),
+            (0o004, [false, false, true]),
+        ] {
+            let may = [&own, &group, &other].map(|who| who.may(&found(mode), Access::Read));
+            assert_eq!(may, expected, "{mode:o}");
+        }
+    }
+}
