@@ -125,6 +125,11 @@ impl Home {
         Ok(home)
     }
 
+    /// One that is only looked at: nothing is made, checked or set right.
+    pub(crate) fn seen(path: &Path) -> Self {
+        Self(path.to_owned())
+    }
+
     /// The home itself, absolute and resolved.
     #[must_use]
     pub(crate) fn path(&self) -> &Path {

@@ -16,6 +16,7 @@ mod http;
 mod plan;
 mod profile;
 mod programs;
+mod recorded;
 mod refusal;
 mod repository;
 mod store;
@@ -35,6 +36,7 @@ pub use check::{CheckError, check};
 pub use closed::leaves_closed;
 pub use door::{Exposed, exposed_ports};
 pub use home::HomeError;
+pub use recorded::recorded;
 pub use store::StoreError;
 
 /// How to run.

@@ -16,8 +16,10 @@ use std::sync::RwLock;
 use casemate_allocator_core::allocate::Request;
 use casemate_allocator_core::record::Record;
 use casemate_protocol::ids::{Incarnation, SessionId};
+use redb::backends::InMemoryBackend;
 use redb::{
-    Database, ReadableDatabase as _, ReadableTable as _, TableDefinition, WriteTransaction,
+    Database, ReadableDatabase as _, ReadableTable as _, StorageBackend as _, TableDefinition,
+    TableError, WriteTransaction,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -109,6 +111,34 @@ fn open(path: &Path) -> Result<Database, StoreError> {
     }
     transaction.commit().map_err(failed)?;
     Ok(database)
+}
+
+/// The sessions of a store that nobody has open, from what its file holds, newest first. Works on a copy in memory: one
+/// that was not closed, because its allocator was killed, is repaired there.
+///
+/// # Errors
+/// [`StoreError`].
+pub(crate) fn sessions_in(content: &[u8]) -> Result<Vec<Stored>, StoreError> {
+    let copy = InMemoryBackend::new();
+    let filled = copy.set_len(content.len() as u64).and_then(|()| copy.write(0, content));
+    filled.map_err(failed)?;
+    let database = Database::builder().create_with_backend(copy).map_err(failed)?;
+    sessions(&database)
+}
+
+fn sessions(database: &Database) -> Result<Vec<Stored>, StoreError> {
+    let transaction = database.begin_read().map_err(failed)?;
+    let table = match transaction.open_table(SESSIONS) {
+        // Its first allocator was killed before it had made any.
+        Err(TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
+        table => table.map_err(failed)?,
+    };
+    let mut all: Vec<Stored> = Vec::new();
+    for row in table.iter().map_err(failed)? {
+        all.push(parse(row.map_err(failed)?.1.value())?);
+    }
+    all.sort_by(|a, b| (b.record.created, &b.record.id).cmp(&(a.record.created, &a.record.id)));
+    Ok(all)
 }
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, StoreError> {
@@ -204,17 +234,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`].
     pub(crate) fn sessions(&self) -> Result<Vec<Stored>, StoreError> {
-        let mut all = self.with(|database| {
-            let transaction = database.begin_read().map_err(failed)?;
-            let table = transaction.open_table(SESSIONS).map_err(failed)?;
-            let mut all: Vec<Stored> = Vec::new();
-            for row in table.iter().map_err(failed)? {
-                all.push(parse(row.map_err(failed)?.1.value())?);
-            }
-            Ok(all)
-        })?;
-        all.sort_by(|a, b| (b.record.created, &b.record.id).cmp(&(a.record.created, &a.record.id)));
-        Ok(all)
+        self.with(sessions)
     }
 
     /// A stored handshake.

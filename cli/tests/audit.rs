@@ -124,7 +124,7 @@ fn a_sessions_life_is_on_record_and_nothing_of_it_is_hidden_unseen() {
 fn the_allocators_own_log_holds_against_its_head_and_against_one_kept_elsewhere() {
     let house = House::new();
     assert_eq!(house.command(&["audit", "verify"]).status.code(), Some(66));
-    house.json(&["sessions", "--json"]);
+    assert!(house.command(&["up", "--detach"]).status.success());
     let head = String::from_utf8(house.command(&["audit", "head"]).stdout).unwrap();
     let up = house.command(&["up", "--stop"]);
     assert!(up.status.success(), "{up:?}");

@@ -125,7 +125,10 @@ fn a_file_that_an_allocator_left_when_it_died_counts_for_nothing() {
     assert!(String::from_utf8_lossy(&stopped.stderr).contains("no allocator serves"));
     assert!(stranger.try_wait().unwrap().is_none(), "a stranger was signalled");
 
-    // A new allocator is started and asked instead.
+    // To look takes no allocator, and one that is started is asked instead.
+    assert_eq!(house.json(&["sessions", "--json"])["sessions"], json!([]));
+    assert!(house.allocators().is_empty());
+    assert!(casemate(house.home(), &["up", "--detach"]).status.success());
     assert_eq!(house.json(&["sessions", "--json"])["sessions"], json!([]));
     assert_eq!(house.allocators().len(), 1);
     assert_eq!(hears.try_iter().count(), 0, "the old address was called");
@@ -136,7 +139,7 @@ fn a_file_that_an_allocator_left_when_it_died_counts_for_nothing() {
 #[test]
 fn the_port_of_a_killed_allocator_is_worth_nothing() {
     let house = House::new();
-    assert_eq!(house.json(&["sessions", "--json"])["sessions"], json!([]));
+    assert!(casemate(house.home(), &["up", "--detach"]).status.success());
     let old = fs::read_to_string(house.home().join("run/allocator.json")).unwrap();
     let old: casemate_protocol::api::Endpoint = serde_json::from_str(&old).unwrap();
     let pid = house.allocators()[0];
@@ -147,6 +150,8 @@ fn the_port_of_a_killed_allocator_is_worth_nothing() {
     });
     let impostor = bound.expect("the port is free once its allocator is gone");
     impostor.set_nonblocking(true).unwrap();
+    assert_eq!(house.json(&["sessions", "--json"])["sessions"], json!([]));
+    assert!(casemate(house.home(), &["up", "--detach"]).status.success());
     assert_eq!(house.json(&["sessions", "--json"])["sessions"], json!([]));
     assert!(impostor.accept().is_err(), "a client called the impostor");
 }

@@ -189,10 +189,14 @@ fn sessions_outlive_a_killed_allocator() {
     }
     // The data's way does not lead through it.
     assert!(ends_well(&mut host, &session, "!sh cat kept.txt").contains("kept"));
-    let view = house.json(&["sessions", "show", &session, "--json"]);
-    assert_eq!(view["worker"]["pid"], worker, "the worker is found again");
+    // Nor does a look, which starts none.
+    let recorded = house.json(&["sessions", "show", &session, "--json"]);
+    assert_eq!((&recorded["worker"]["pid"], house.allocators()), (&worker, vec![]));
     let answer = host.answer("session/new", json!({"cwd": "/", "mcpServers": []}));
     assert!(answer.get("result").is_some(), "{answer}");
+    assert_eq!(house.allocators().len(), 1);
+    let view = house.json(&["sessions", "show", &session, "--json"]);
+    assert_eq!(view["worker"]["pid"], worker, "the worker is found again");
 }
 
 #[test]

@@ -258,6 +258,26 @@ impl Record {
         Ok(())
     }
 
+    /// Worker `generation` is proven gone, whatever was under way, and no allocator saw it go.
+    ///
+    /// # Errors
+    /// [`WrongPhase`] where it was no longer that generation's turn.
+    pub fn gone_unseen(&mut self, generation: Generation, at: u64) -> Result<(), WrongPhase> {
+        let words = |words: &str| words.to_owned();
+        match self.phase {
+            Phase::Active => {
+                self.lost(generation, words("the worker ended while no allocator ran"), at)
+            }
+            Phase::Starting => {
+                self.start_failed(words("the allocator ended while the worker was starting"), at)
+            }
+            Phase::Stopping => {
+                self.stopped(words("the worker ended while it was being stopped"), at)
+            }
+            Phase::Asleep | Phase::Ended => Ok(()),
+        }
+    }
+
     /// Begins to end an active session: takes it.
     ///
     /// # Errors

@@ -15,7 +15,7 @@ mod recover;
 mod shared;
 mod shutdown;
 mod start;
-mod view;
+pub(crate) mod view;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -107,7 +107,7 @@ struct Landing {
 }
 
 /// Seconds since the Unix epoch: for people and for token expiry, never for TTLs.
-fn now() -> u64 {
+pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 

@@ -84,14 +84,14 @@ impl Driver {
             },
             Recovery::MarkLost => {
                 let generation = record.generation;
-                let words = "the worker ended while no allocator ran".to_owned();
-                self.update(&record.id, move |record| record.lost(generation, words, now()))
+                self.update(&record.id, move |record| record.gone_unseen(generation, now()))
                     .await?;
                 self.record_lost(&record.id, generation);
             }
             Recovery::FailStart => {
-                let words = "the allocator ended while the worker was starting".to_owned();
-                self.update(&record.id, move |record| record.start_failed(words, now())).await?;
+                let generation = record.generation;
+                self.update(&record.id, move |record| record.gone_unseen(generation, now()))
+                    .await?;
             }
             Recovery::FinishEnd => {
                 self.adopt(&stored).await?;
@@ -101,8 +101,9 @@ impl Driver {
                 }
             }
             Recovery::Conclude => {
-                let words = "the worker ended while it was being stopped".to_owned();
-                self.update(&record.id, move |record| record.stopped(words, now())).await?;
+                let generation = record.generation;
+                self.update(&record.id, move |record| record.gone_unseen(generation, now()))
+                    .await?;
                 self.audit.gone(stored.log_name(), &record.slot);
                 if let Some(ending) = &record.ending {
                     self.record_end(&record.id, ending.reason, ending.close);

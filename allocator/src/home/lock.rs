@@ -3,6 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Seek as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -25,7 +26,7 @@ impl Home {
     /// # Errors
     /// [`HomeError::AlreadyRunning`] where another allocator lives.
     pub(crate) fn lock(&self) -> Result<UpLock, HomeError> {
-        let path = self.0.join("run/up.lock");
+        let path = self.up_lock();
         mend(&path, 0o600)?;
         let file = OpenOptions::new()
             .create(true)
@@ -50,6 +51,34 @@ impl Home {
             .and_then(|()| writeln!(lock, "{}", std::process::id()))
             .map_err(io_at(&path))?;
         Ok(UpLock(lock))
+    }
+}
+
+impl Home {
+    fn up_lock(&self) -> PathBuf {
+        self.0.join("run/up.lock")
+    }
+
+    /// Runs `look` while no allocator can take the home, which must be short; `None` where one has it.
+    ///
+    /// # Errors
+    /// [`HomeError::Io`].
+    pub(crate) fn while_free<T>(
+        &self,
+        look: impl FnOnce() -> Result<T, HomeError>,
+    ) -> Result<Option<T>, HomeError> {
+        let path = self.up_lock();
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            // No allocator was ever here.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return look().map(Some),
+            Err(error) => return Err(io_at(&path)(error)),
+        };
+        match Flock::lock(file, FlockArg::LockSharedNonblock) {
+            Ok(_held) => look().map(Some),
+            Err((_, Errno::EWOULDBLOCK)) => Ok(None),
+            Err((_, errno)) => Err(io_at(&path)(errno.into())),
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use casemate_protocol::api::End;
+use casemate_protocol::api::{End, SessionList};
 use casemate_protocol::codes::exit;
 use casemate_protocol::end::EndReason;
 use casemate_protocol::ids::SessionId;
@@ -31,9 +31,9 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// All sessions, newest first (the default)
+    /// All sessions, newest first (the default); starts nothing
     List,
-    /// One session and what is going to happen to it
+    /// One session and what is going to happen to it; starts nothing
     Show {
         /// The session's id
         id: String,
@@ -67,34 +67,55 @@ enum Command {
     },
 }
 
-/// Asks the allocator, which is started for it where none serves: sleeping sessions need none to exist, only to be told.
+/// Asks the allocator. Where none serves, what only looks reads what the last one wrote down, and the rest starts one.
 pub(crate) fn run(args: Args, place: &Place) -> Result<u8, Failure> {
     runtime::start()?.block_on(ask(args, place))
 }
 
 async fn ask(args: Args, place: &Place) -> Result<u8, Failure> {
-    let client = start::ensure(place, &[]).await?;
     match args.command.unwrap_or(Command::List) {
         Command::List => {
-            let list = client.list().await.map_err(Failure::from)?;
+            let list = match recorded(place)? {
+                Some(list) => list,
+                None => start::ensure(place, &[]).await?.list().await.map_err(Failure::from)?,
+            };
             print(args.json, &list, |list| table::list(&list.sessions, now()))
         }
         Command::Show { id } => {
-            let view = client.show(&session(&id)?).await.map_err(Failure::from)?;
+            let id = session(&id)?;
+            let view = match recorded(place)? {
+                Some(list) => list
+                    .sessions
+                    .into_iter()
+                    .find(|view| view.id == id)
+                    .ok_or_else(|| Failure::new(exit::NO_INPUT, format!("no session {id}")))?,
+                None => start::ensure(place, &[]).await?.show(&id).await.map_err(Failure::from)?,
+            };
             print(args.json, &view, |view| table::one(view, now()))
         }
-        Command::Patch { id, output } => patch(&client, &session(&id)?, output.as_deref()).await,
+        Command::Patch { id, output } => {
+            let client = start::ensure(place, &[]).await?;
+            patch(&client, &session(&id)?, output.as_deref()).await
+        }
         Command::Stop { id, force } => {
+            let client = start::ensure(place, &[]).await?;
             let end = End { reason: EndReason::Shutdown, discard: false, force };
             let view = client.stop(&session(&id)?, &end).await.map_err(Failure::from)?;
             print(args.json, &view, |view| format!("{}: {}\n", view.id, table::phase(view.phase)))
         }
         Command::Close { id, force, discard } => {
+            let client = start::ensure(place, &[]).await?;
             let end = End { reason: EndReason::Close, discard, force };
             let view = client.close(&session(&id)?, &end).await.map_err(Failure::from)?;
             print(args.json, &view, table::closed)
         }
     }
+}
+
+/// What is known where no allocator serves; none is started for a look. `None` where one does.
+fn recorded(place: &Place) -> Result<Option<SessionList>, Failure> {
+    casemate_allocator::recorded(place.home())
+        .map_err(|error| Failure::because(error.exit_code(), "cannot look", &error))
 }
 
 /// The worktree is never touched from here: whatever git would run for its configuration is the agent's.
