@@ -364,7 +364,7 @@ fn role(role: &str, arguments: &[String]) {
             std::process::exit(0);
         }
         Ok(Entered::Launcher(launcher)) => {
-            std::process::exit(launcher.wait_forwarding_signals().code().into())
+            std::process::exit(launcher.wait_forwarding_signals().unwrap().code().into())
         }
         Err(error) => {
             let errno = Errno::from_raw(error.source.raw_os_error().unwrap());

@@ -14,7 +14,7 @@ use casemate_protocol::tier::Tier;
 use casemate_protocol::token::SigningSecret;
 use casemate_protocol::worker::{AgentCommand, StartError, WorkerConfig};
 use casemate_sandbox::namespaces::Entered;
-use casemate_sandbox::{Spawner, Wall};
+use casemate_sandbox::{Exit, Spawner, Wall};
 
 use super::{identity, namespaces, on_one_thread, other};
 use crate::directories;
@@ -99,7 +99,10 @@ fn in_tier(config: &WorkerConfig) -> Result<u8, StartError> {
         Ok(Entered::Launcher(launcher)) => {
             // The inner process's to take away.
             std::mem::forget(range);
-            Ok(launcher.wait_forwarding_signals().code())
+            launcher
+                .wait_forwarding_signals()
+                .map(Exit::code)
+                .map_err(|error| StartError::Shield { message: chain(&error) })
         }
         Err(error) => Err(StartError::Tier { wanted: config.tier, message: chain(&error) }),
     }

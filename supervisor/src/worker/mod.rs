@@ -22,11 +22,11 @@ use casemate_protocol::codes::exit;
 use casemate_protocol::ports::PortPool;
 use casemate_protocol::tier::Tier;
 use casemate_protocol::worker::StartError;
-use casemate_sandbox::Spawner;
 use casemate_sandbox::lock::HeldLock;
 use casemate_sandbox::namespaces::Entered;
 use casemate_sandbox::shield::calls::Role;
 use casemate_sandbox::shield::{Confined, ShieldReport, confine};
+use casemate_sandbox::{Exit, Spawner};
 
 use crate::audit::Audit;
 use crate::config::{self, Kind};
@@ -75,7 +75,10 @@ fn enter(mut prepared: Prepared) -> Result<u8, StartError> {
         Ok(Entered::Launcher(launcher)) => {
             // The worker's to take away.
             std::mem::forget(prepared.range);
-            Ok(launcher.wait_forwarding_signals().code())
+            launcher
+                .wait_forwarding_signals()
+                .map(Exit::code)
+                .map_err(|error| StartError::Shield { message: chain(&error) })
         }
         Err(error) => Err(StartError::Tier { wanted: config.tier, message: chain(&error) }),
     }

@@ -116,11 +116,17 @@ impl Slot {
     }
 
     pub(crate) fn start(&self) -> Worker {
+        self.start_by(crate::traced::before())
+    }
+
+    /// As [`Slot::start`], by another program with its arguments.
+    pub(crate) fn start_by(&self, words: Vec<String>) -> Worker {
         for (path, mode) in [(self.root.path(), 0o755), (&self.root.path().join("slots"), 0o755)] {
             fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
         }
         self.hand_over(&self.root.path().join("slots"));
-        Worker::start(self.who, &serde_json::to_string(&self.config).unwrap(), self.root.path())
+        let config = serde_json::to_string(&self.config).unwrap();
+        Worker::start_by(words, self.who, &config, self.root.path(), |_| {})
     }
 
     /// Starts and waits until it serves.
@@ -182,7 +188,17 @@ impl Worker {
         directory: &Path,
         first: impl FnOnce(Pid),
     ) -> Self {
-        let mut words = crate::traced::before();
+        Self::start_by(crate::traced::before(), who, config, directory, first)
+    }
+
+    /// As [`Worker::start`], by another program with its arguments.
+    pub(crate) fn start_by(
+        mut words: Vec<String>,
+        who: Who,
+        config: &str,
+        directory: &Path,
+        first: impl FnOnce(Pid),
+    ) -> Self {
         words.push(env!("CARGO_BIN_EXE_casemate-supervisor").to_owned());
         let mut command = if who == Who::User && geteuid().is_root() {
             let mut command = Command::new("setpriv");

@@ -4,10 +4,10 @@ use std::fs;
 
 use casemate_protocol::tier::Tier;
 use casemate_protocol::token::Audience;
-use casemate_protocol::worker::StartError;
+use casemate_protocol::worker::{StartError, StartEvent};
 
 use crate::client::Client;
-use crate::harness::{ALL, Slot, Who, call, eventually, lives};
+use crate::harness::{ALL, Slot, Who, call, eventually, example, lives};
 
 #[test]
 fn the_agent_can_neither_read_nor_signal_nor_limit_the_supervisor() {
@@ -160,4 +160,24 @@ fn a_policy_with_hosts_starts_no_worker_and_one_without_says_how_open_it_is() {
         assert!(status.enforcement.iter().any(|line| line.starts_with(part)), "{status:?}");
     }
     worker.stop();
+}
+
+/// The one reason for which it could not put it on that a test can make: somebody's filter around it.
+#[test]
+fn a_launcher_without_its_filter_is_a_refusal_and_leaves_nothing() {
+    for who in [Who::Own, Who::User] {
+        let slot = Slot::new(Tier::Namespace, who);
+        let by = example("without-launchers-filter").display().to_string();
+        let mut worker = slot.start_by(vec![by]);
+        let event = worker.outcome();
+        let StartEvent::Failed { error: error @ StartError::Shield { .. } } = event else {
+            panic!("{event:?}\n{}", worker.log());
+        };
+        assert!(error.to_string().contains("the launcher's filter cannot be put on"), "{error}");
+        let status = worker.wait();
+        assert_eq!((status.code(), worker.descendants()), (Some(70), vec![]), "{}", worker.log());
+        assert!(worker.log().contains("the launcher's filter"), "{}", worker.log());
+        // Nothing holds the slot.
+        slot.serve().0.stop();
+    }
 }

@@ -12,6 +12,7 @@ mod trial;
 use casemate_protocol::kernel::{Check, KernelReport};
 use casemate_protocol::tier::Tier;
 
+use crate::Exit;
 use crate::namespaces::{self, Access, Bind, Entered, Plan};
 use trial::{Outcome, attempt};
 
@@ -130,10 +131,13 @@ fn namespace_worker() -> Outcome {
             trial::leave(if alone { 0 } else { 1 })
         }
         Ok(Entered::Launcher(launcher)) => {
-            match launcher.wait_forwarding_signals().code() {
-                0 => Ok("a worker as pid 1 over a root of its own, with tmpfs, proc and devices"
-                    .to_owned()),
-                code => Err(format!("the worker in them ended with {code}")),
+            match launcher.wait_forwarding_signals().map(Exit::code) {
+                Ok(0) => {
+                    Ok("a worker as pid 1 over a root of its own, with tmpfs, proc and devices"
+                        .to_owned())
+                }
+                Ok(code) => Err(format!("the worker in them ended with {code}")),
+                Err(error) => Err(error.to_string()),
             }
         }
         Err(error) => Err(format!("{error}: {}", error.source)),

@@ -1,5 +1,9 @@
 //! The launcher after the start: it passes signals on and leaves with the worker's exit code.
 
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+
 use caps::errors::CapsError;
 use caps::{CapSet, Capability, CapsHashSet};
 use nix::errno::Errno;
@@ -9,7 +13,7 @@ use nix::unistd::Pid;
 
 use crate::reap::{Exit, reap};
 use crate::shield::calls::Role;
-use crate::shield::confine;
+use crate::shield::{ShieldError, confine};
 
 /// What is passed on. KILL and STOP cannot be; the launcher's death by KILL ends the worker by itself.
 const FORWARDED: [Signal; 6] = [
@@ -26,6 +30,17 @@ const FORWARDED: [Signal; 6] = [
 #[must_use = "a launcher that does not wait ends, and its worker with it"]
 pub struct LauncherHandle {
     worker: Pid,
+}
+
+/// Why a launcher may not wait.
+#[derive(Debug, thiserror::Error)]
+pub enum LauncherError {
+    /// Capabilities, or being dumpable.
+    #[error("the launcher cannot give up what only the start needed")]
+    Shed(#[source] CapsError),
+    /// seccomp(2).
+    #[error(transparent)]
+    Filter(ShieldError),
 }
 
 /// Blocked from before the worker exists, so that none is lost and none runs a handler.
@@ -47,19 +62,30 @@ impl LauncherHandle {
     /// Passes TERM, INT, HUP, QUIT, USR1 and USR2 on to the worker until it ends.
     ///
     /// The launcher's standard input and output become /dev/null, so that a reader of the worker's output sees its end.
-    pub fn wait_forwarding_signals(self) -> Exit {
-        let_go_of_stdio();
-        if shed().is_err() || confine(Role::Launcher).is_err() {
-            // Without it the launcher would be what an agent looks for: the loop below tells the end.
-            let _ = kill(self.worker, Signal::SIGKILL);
+    ///
+    /// # Errors
+    /// [`LauncherError`]: the launcher would be what an agent looks for. The worker is gone, and the standard output is back.
+    pub fn wait_forwarding_signals(self) -> Result<Exit, LauncherError> {
+        let output = let_go_of_stdio();
+        let shielded = shed()
+            .map_err(LauncherError::Shed)
+            .and_then(|()| confine(Role::Launcher).map_err(LauncherError::Filter));
+        if let Err(error) = shielded {
+            self.kill();
+            if let Some(output) = output {
+                // Where that fails the log and the exit code tell.
+                let _ = nix::unistd::dup2_stdout(output);
+            }
+            return Err(error);
         }
+        drop(output);
         // The worker has its own copy of the old mask; this process keeps these blocked to its end.
         let signals = signals();
         loop {
             if let Some((_, exit)) =
                 reap().into_iter().find(|(pid, _)| *pid == self.worker.as_raw())
             {
-                return exit;
+                return Ok(exit);
             }
             if let Some(signal) = signals.wait().ok().filter(|signal| *signal != Signal::SIGCHLD) {
                 // It has ended: the next turn of the loop tells how.
@@ -92,11 +118,13 @@ fn shed() -> Result<(), CapsError> {
         .map_err(|errno| CapsError::from(errno.desc()))
 }
 
-fn let_go_of_stdio() {
-    let Ok(null) = std::fs::File::options().read(true).write(true).open("/dev/null") else {
-        return;
-    };
+/// What standard output was, until it is certain that nothing is to be said there.
+fn let_go_of_stdio() -> Option<OwnedFd> {
+    let output = io::stdout().as_fd().try_clone_to_owned().ok();
     // Without /dev/null the launcher keeps what it has.
-    let _ = nix::unistd::dup2_stdin(&null);
-    let _ = nix::unistd::dup2_stdout(&null);
+    if let Ok(null) = File::options().read(true).write(true).open("/dev/null") {
+        let _ = nix::unistd::dup2_stdin(&null);
+        let _ = nix::unistd::dup2_stdout(&null);
+    }
+    output
 }

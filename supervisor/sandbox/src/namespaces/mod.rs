@@ -35,7 +35,7 @@ use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid};
 
 pub use error::{NamespaceError, NamespaceStep};
-pub use launcher::LauncherHandle;
+pub use launcher::{LauncherError, LauncherHandle};
 pub use plan::{Access, Bind, Plan};
 pub use withdraw::{WithdrawError, Withdrawal};
 
