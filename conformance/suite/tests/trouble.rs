@@ -102,7 +102,7 @@ fn a_throw_away_session_obeys_the_profiles_of_its_user() {
     let file = profiles.join("tight.toml");
     std::fs::write(&file, "policy = \"strict\"\ntier = \"pod\"\n").unwrap();
     let said = run(&place, &["--profile", "tight"], None);
-    assert_refused(&place, &said, exit::UNAVAILABLE, &["tight", "pod"]);
+    assert_refused(&place, &said, exit::TIER, &["tight", "pod"]);
 }
 
 #[test]
