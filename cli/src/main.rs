@@ -131,11 +131,7 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
     }
     if matches!(
         cli.command,
-        Command::Acp(_)
-            | Command::Up(_)
-            | Command::Sessions(_)
-            | Command::Audit(_)
-            | Command::Exec(_)
+        Command::Up(_) | Command::Sessions(_) | Command::Audit(_) | Command::Exec(_)
     ) {
         place.check_owner()?;
     }
