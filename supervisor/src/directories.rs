@@ -18,6 +18,7 @@ use casemate_protocol::worker::{StartError, WorkerConfig};
 use nix::fcntl::OFlag;
 
 use crate::layout::Layout;
+use crate::probe::range;
 
 /// Makes what is missing below the slot; what is there keeps its contents.
 ///
@@ -106,7 +107,12 @@ const OURS: u32 = 0o7770;
 /// What a directory of ours holds; no agent can have made anything there.
 fn mend_below(directory: &Path) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
-        let path = entry?.path();
+        let entry = entry?;
+        // Opened by nobody, so that nobody learns its name by watching.
+        if entry.file_name().to_string_lossy().starts_with(range::PREFIX) {
+            continue;
+        }
+        let path = entry.path();
         let kind = fs::symlink_metadata(&path)?.file_type();
         if kind.is_dir() {
             mend(&path, 0o700, OURS)?;

@@ -45,12 +45,10 @@ enum Command {
 
 #[derive(Debug, Subcommand)]
 enum Probe {
-    /// Try a part of the attacks on the decoys that this describes.
+    /// Try a part of the attacks on the decoys that stdin describes.
     Attack {
         /// Which.
         part: probe::child::Part,
-        /// As JSON.
-        decoys: String,
     },
     /// Be there until killed.
     Decoy,
@@ -60,6 +58,9 @@ enum Probe {
         tier: String,
         /// The directory.
         directory: PathBuf,
+        /// Print every attack's answer instead.
+        #[arg(long)]
+        answers: bool,
     },
 }
 
@@ -82,12 +83,10 @@ fn main() -> ExitCode {
     logging::start();
     match arguments.command {
         Command::Check => ExitCode::from(check::run()),
-        Command::Probe(Probe::Attack { part, decoys }) => {
-            ExitCode::from(probe::child::attack(part, &decoys))
-        }
+        Command::Probe(Probe::Attack { part }) => ExitCode::from(probe::child::attack(part)),
         Command::Probe(Probe::Decoy) => ExitCode::from(probe::child::decoy()),
-        Command::Probe(Probe::Machine { tier, directory }) => {
-            ExitCode::from(worker::measure(&tier, &directory))
+        Command::Probe(Probe::Machine { tier, directory, answers }) => {
+            ExitCode::from(worker::measure(&tier, &directory, answers))
         }
         Command::Exec(options) => ExitCode::from(init::run(*options)),
         Command::Install { directory } => ExitCode::from(init::install::run(&directory)),

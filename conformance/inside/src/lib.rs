@@ -15,6 +15,7 @@ mod network;
 mod process;
 mod procfs;
 mod scan;
+mod watch;
 
 use std::io::Write;
 use std::path::Path;
@@ -29,6 +30,7 @@ casemate inside VERB...
   scan NAME CONTENT SINCE
                       look for a file name, and in what changed since that second of the epoch for a content, on every
                       writable mount; both written backwards
+  watch FOLDER STOP   the names that inotify tells of a folder, until the file STOP is there
   files PATH          everything that can be done to a file by its absolute path
   process PID MARK    signals, ptrace, memory, limits; MARK, written backwards, is in its command line
   procfs PID MARK     what /proc shows of it
@@ -57,6 +59,7 @@ pub fn run(args: &[String], out: &mut dyn Write) -> u8 {
             Ok(since) => scan::scan(&backwards(name), &backwards(content), since, &mut report),
             Err(_) => return usage(),
         },
+        ["watch", folder, stop] => watch::names(Path::new(folder), Path::new(stop), &mut report),
         ["files", path] => files::all(Path::new(path), &mut report),
         ["process", text, mark] => match pid(text) {
             Some(pid) => process::all(pid, &backwards(mark), &mut report),

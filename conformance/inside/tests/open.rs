@@ -69,7 +69,8 @@ fn every_attack_succeeds() {
     let tree = dir.path().join("tree");
     let planted = Planted::plant(&tree, None).unwrap();
     let mark = "600.0625";
-    let [process, supervisor] = [mark, "600.125"].map(|mark| Victim::start(mark, None).unwrap());
+    let process = Victim::start(mark, None).unwrap();
+    let supervisor = Victim::with_its_own_program(dir.path(), "600.125").unwrap();
     let decoys = planted.decoys(process.pid(), mark, supervisor.pid());
     let answers = attacked(&decoys, &tree);
     assert_eq!(answers.len(), attacks().count());

@@ -154,8 +154,8 @@ fn what_is_said_to_stop_an_attack_stops_it() {
     let mut wrong = Vec::new();
     for half in [Half::Landlock, Half::Seccomp] {
         let site = Site::new();
-        let [process, supervisor] =
-            [MARK, "86400.125"].map(|mark| Victim::start(mark, None).unwrap());
+        let process = Victim::start(MARK, None).unwrap();
+        let supervisor = Victim::with_its_own_program(site.dir.path(), "86400.125").unwrap();
         let planted = Planted::plant(&site.tree(), None).unwrap();
         let decoys = planted.decoys(process.pid(), MARK, supervisor.pid());
         for answer in behind(half, &site, &decoys) {

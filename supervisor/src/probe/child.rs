@@ -34,10 +34,12 @@ impl Part {
     }
 }
 
-/// Tries its part on the decoys that `described` names, as JSON; prints the answers as JSON.
+/// Tries its part on the decoys that stdin names, as JSON; prints the answers as JSON.
 #[must_use]
-pub fn attack(part: Part, described: &str) -> u8 {
-    let Ok(decoys) = serde_json::from_str::<Decoys>(described) else { return exit::USAGE };
+pub fn attack(part: Part) -> u8 {
+    let Ok(decoys) = serde_json::from_reader::<_, Decoys>(io::stdin().lock()) else {
+        return exit::USAGE;
+    };
     let answers = catalogue::run(&decoys, HANG, |attack| {
         (attack.target == Target::Git) == (part == Part::Git)
     });

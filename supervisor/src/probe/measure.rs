@@ -2,7 +2,8 @@
 
 use std::ffi::CString;
 use std::fs::File;
-use std::io;
+use std::io::{self, Write as _};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -45,12 +46,22 @@ pub struct Place<'a> {
     pub tier: Tier,
 }
 
-/// Tries everything. The range is gone afterwards.
+/// Tries everything, and puts it in order. The range is gone afterwards.
 ///
 /// # Errors
 /// [`StartError::Shield`] where nothing could be tried; a broken promise is in the matrix.
 pub async fn measure(place: Place<'_>, range: Range) -> Result<Matrix, StartError> {
-    let began = Instant::now();
+    let (began, tier) = (Instant::now(), place.tier);
+    let answers = try_all(place, range).await?;
+    let took = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+    Ok(judge::matrix(&answers, tier, took))
+}
+
+/// Tries everything: the answers one by one.
+///
+/// # Errors
+/// As [`measure`]'s.
+pub async fn try_all(place: Place<'_>, range: Range) -> Result<Vec<Answer>, StartError> {
     let session = || place.spawner.session().map_err(|error| ready::no_session(&error));
     let attackers = Session::new(session()?, Rc::clone(place.reaper));
     let others = Session::new(session()?, Rc::clone(place.reaper));
@@ -60,8 +71,7 @@ pub async fn measure(place: Place<'_>, range: Range) -> Result<Matrix, StartErro
     if !gone || !others_gone {
         return Err(unproven("processes of the probe hang in the kernel"));
     }
-    let took = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-    Ok(judge::matrix(&answers, place.tier, took))
+    Ok(answers)
 }
 
 async fn shoot(
@@ -76,8 +86,8 @@ async fn shoot(
     let victim = if place.tier > Tier::Domain {
         range.outside
     } else {
-        let output = null().map_err(trouble)?;
-        start(place, range, others, &["decoy"], output.into())?
+        let [input, output] = [null().map_err(trouble)?, null().map_err(trouble)?];
+        start(place, range, others, &["decoy"], input.into(), output.into())?
     };
     let own = i32::try_from(std::process::id()).unwrap_or(0);
     let decoys =
@@ -101,8 +111,13 @@ async fn answers(
     decoys: &str,
 ) -> Result<Vec<Answer>, StartError> {
     let trouble = |error: io::Error| unproven(&error.to_string());
+    // Not by its arguments, which every other agent of its user can read: what lies in a pipe has no name.
+    let (described, mut describe) = io::pipe().map_err(trouble)?;
+    describe.write_all(decoys.as_bytes()).map_err(trouble)?;
+    drop(describe);
     let (reader, writer) = io::pipe().map_err(trouble)?;
-    let pid = start(place, range, attackers, &["attack", part.word(), decoys], writer.into())?;
+    let arguments = &["attack", part.word()];
+    let pid = start(place, range, attackers, arguments, described.into(), writer.into())?;
     let end = attackers.end_of(pid);
     let mut said = Vec::new();
     let mut reader = pipe::Receiver::from_owned_fd(reader.into()).map_err(trouble)?;
@@ -118,27 +133,27 @@ async fn answers(
     }
 }
 
-/// The program is its own descriptor 0.
+/// The program is its own descriptor 2, to which nobody can write.
 fn start(
     place: &Place<'_>,
     range: &Range,
     session: &Session,
     arguments: &[&str],
-    stdout: std::os::fd::OwnedFd,
+    stdin: OwnedFd,
+    stdout: OwnedFd,
 ) -> Result<i32, StartError> {
     let text = |text: &str| CString::new(text).map_err(|error| unproven(&error.to_string()));
     let argv = [MARK, "probe"].iter().chain(arguments).map(|word| text(word));
     let env = place.env.iter().map(|(name, value)| text(&format!("{name}={value}")));
-    let copy = |file: &File| file.try_clone().map_err(|error| unproven(&error.to_string()));
-    let null = File::options().write(true).open("/dev/null");
+    let program = range.program.try_clone().map_err(|error| unproven(&error.to_string()))?;
     let command = Command {
-        program: "/proc/self/fd/0".into(),
+        program: "/proc/self/fd/2".into(),
         argv: argv.collect::<Result<_, _>>()?,
         env: env.collect::<Result<_, _>>()?,
         cwd: place.cwd.to_owned(),
-        stdin: copy(&range.program)?.into(),
+        stdin,
         stdout,
-        stderr: null.map_err(|error| unproven(&error.to_string()))?.into(),
+        stderr: program.into(),
         terminal: false,
     };
     session.spawner.spawn(command, place.wall).map_err(|error| unproven(&chain(&error)))

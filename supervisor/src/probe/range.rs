@@ -2,13 +2,20 @@
 //!
 //! Made while the machine's own paths are in view and before the supervisor confines itself. Owned by the worker until its
 //! wall has been measured; the decoys go with it, by a descriptor, since in tier `namespace` their path is gone by then.
+//!
+//! Where other agents live beside it (`sharing: user`), none of them may know where a decoy lies: to change its mode would
+//! make a wall look better than it is. So it lies in a [`Ground`] of a random name, which is made before any of them is
+//! there. Nothing opens or lists the ground itself later, for whoever watches the directory above (inotify(7)) would learn
+//! its name.
 
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::os::unix::fs::{DirBuilderExt as _, chown};
+use std::path::{Path, PathBuf};
 
 use casemate_inside::catalogue::{Decoys, Planted};
+use casemate_protocol::ids::PlaceId;
 use casemate_protocol::worker::StartError;
 use casemate_sandbox::beneath::Dir;
 use casemate_sandbox::porter::Errand;
@@ -16,8 +23,19 @@ use rustix::fs::{MemfdFlags, SealFlags};
 
 use crate::words::chain;
 
-/// Its name in the slot's `run/`.
-const NAME: &str = "range";
+/// How the names of grounds begin in the slot's `run/`.
+pub const PREFIX: &str = "range-";
+
+/// Where ranges are made. It goes with this.
+#[derive(Debug)]
+pub struct Ground {
+    /// The slot's `run/`.
+    run: Dir,
+    /// In it.
+    name: String,
+    path: PathBuf,
+    owner: Option<u32>,
+}
 
 /// Decoys and program.
 #[derive(Debug)]
@@ -38,20 +56,78 @@ pub struct Range {
 #[derive(Debug)]
 struct Planting {
     planted: Planted,
-    /// Where they lie.
-    folder: Dir,
+    /// Where they lie, where nothing else does.
+    _ground: Option<Ground>,
+}
+
+// === impl Ground ===
+
+impl Ground {
+    /// Makes it below `run`, and removes what earlier ones left there. `owner`: whose it and its decoys are to be, where
+    /// that is not this process's user.
+    ///
+    /// # Errors
+    /// [`StartError::Volume`].
+    pub fn make(run: &Path, owner: Option<u32>) -> Result<Self, StartError> {
+        let volume = |error: &dyn std::error::Error| StartError::Volume {
+            message: format!(
+                "{}: {}: check the volume's space and owner",
+                run.display(),
+                chain(error)
+            ),
+        };
+        let parent = Dir::open(run).map_err(|error| volume(&error))?;
+        for entry in fs::read_dir(run).map_err(|error| volume(&error))?.flatten() {
+            let name = entry.file_name();
+            if name.to_string_lossy().starts_with(PREFIX) {
+                parent.remove_tree(&name).map_err(|error| volume(&error))?;
+            }
+        }
+        let name = format!("{PREFIX}{}", PlaceId::random().as_str());
+        let path = run.join(&name);
+        DirBuilder::new().mode(0o700).create(&path).map_err(|error| volume(&error))?;
+        if let Some(owner) = owner {
+            chown(&path, Some(owner), Some(owner)).map_err(|error| volume(&error))?;
+        }
+        Ok(Self { run: parent, name, path, owner })
+    }
+
+    /// Its path, which is told to nobody.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Ground {
+    fn drop(&mut self) {
+        if let Err(error) = self.run.remove_tree(&self.name) {
+            tracing::debug!(%error, "the place of the decoys is removed by the next worker");
+        }
+    }
 }
 
 // === impl Range ===
 
 impl Range {
-    /// Makes it below `folder`, in the place of what an earlier one left. `owner`: whose the decoys are to be, where that
-    /// is not this process's user.
+    /// Makes it in a ground of its own.
     ///
     /// # Errors
     /// [`StartError::Volume`] where the files cannot be made, [`StartError::Other`] for the program.
-    pub fn make(folder: &Path, owner: Option<u32>) -> Result<Self, StartError> {
-        let planting = Planting::make(folder, owner)?;
+    pub fn make(ground: Ground) -> Result<Self, StartError> {
+        let planted = plant(&ground.path, ground.owner)?;
+        Self::of(Planting { planted, _ground: Some(ground) })
+    }
+
+    /// Makes it in a ground that was there before any agent was, and that stays. Its path stays in view as well.
+    ///
+    /// # Errors
+    /// As [`Self::make`]'s.
+    pub fn make_below(ground: &Path) -> Result<Self, StartError> {
+        Self::of(Planting { planted: plant(ground, None)?, _ground: None })
+    }
+
+    fn of(planting: Planting) -> Result<Self, StartError> {
         Ok(Self {
             decoys: planting.planted.decoys(0, "", 0),
             program: own_program().map_err(|error| StartError::Other {
@@ -79,32 +155,12 @@ impl Range {
     }
 }
 
-// === impl Planting ===
-
-impl Planting {
-    fn make(folder: &Path, owner: Option<u32>) -> Result<Self, StartError> {
-        let place = folder.join(NAME);
-        let volume = |error: io::Error| StartError::Volume {
-            message: format!("{}: {error}: check the volume's space and owner", place.display()),
-        };
-        match fs::remove_dir_all(&place) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(volume(error)),
-            _ => {}
-        }
-        Ok(Self {
-            planted: Planted::plant(&place, owner).map_err(volume)?,
-            folder: Dir::open(folder)
-                .map_err(|error| StartError::Volume { message: chain(&error) })?,
-        })
-    }
-}
-
-impl Drop for Planting {
-    fn drop(&mut self) {
-        if let Err(error) = self.folder.remove_tree(NAME) {
-            tracing::debug!(%error, "the decoys are removed with the slot");
-        }
-    }
+fn plant(ground: &Path, owner: Option<u32>) -> Result<Planted, StartError> {
+    // Its path is told to nobody, a log included.
+    let volume = |error: io::Error| StartError::Volume {
+        message: format!("the probe's decoys: {error}: check the volume's space and owner"),
+    };
+    Planted::plant(&ground.join(PlaceId::random().as_str()), owner).map_err(volume)
 }
 
 /// A copy that nobody can change.

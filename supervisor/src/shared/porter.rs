@@ -21,7 +21,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::ports::{self, Claim};
-use crate::probe::range::Range;
+use crate::probe::range::{Ground, Range};
 use crate::provision::{self, Remote, Resolved};
 use crate::words::chain;
 
@@ -39,16 +39,16 @@ enum Request {
     Range,
 }
 
-/// One at a time: they are made in the place of each other.
+/// One at a time: what is measured at once slows each other down.
 static RANGE: Mutex<()> = Mutex::new(());
 
 /// Starts it.
 ///
 /// # Errors
 /// [`StartError::Shield`] where it has no filter, [`StartError::Other`] where there is no process.
-pub fn start(config: &SharedWorkerConfig) -> Result<Porter, StartError> {
-    let (pool, run) = (config.ports, config.volume.join("run"));
-    porter::Porter::start(move |words| answer(words, pool, &run))
+pub fn start(config: &SharedWorkerConfig, ground: &Ground) -> Result<Porter, StartError> {
+    let (pool, ground) = (config.ports, ground.path().to_owned());
+    porter::Porter::start(move |words| answer(words, pool, &ground))
         .map(|porter| Porter(Arc::new(porter)))
         .map_err(|error| {
             let message = chain(&error);
@@ -61,13 +61,13 @@ pub fn start(config: &SharedWorkerConfig) -> Result<Porter, StartError> {
 
 // === the porter's side ===
 
-fn answer(words: &[u8], pool: PortPool, run: &Path) -> Answer {
+fn answer(words: &[u8], pool: PortPool, ground: &Path) -> Answer {
     match serde_json::from_slice(words) {
         Ok(Request::Claim { preferred }) => claim(PortPool { preferred, ..pool }),
         Ok(Request::Reach { shown, host, port }) => {
             told(&provision::reach(&shown, &host, port), Vec::new())
         }
-        Ok(Request::Range) => range(run),
+        Ok(Request::Range) => range(ground),
         Err(error) => {
             told(&Err::<(), _>(StartError::Other { message: error.to_string() }), Vec::new())
         }
@@ -81,9 +81,9 @@ fn claim(pool: PortPool) -> Answer {
     }
 }
 
-fn range(run: &Path) -> Answer {
+fn range(ground: &Path) -> Answer {
     let alone = RANGE.lock().unwrap_or_else(PoisonError::into_inner);
-    let made = Range::make(run, None);
+    let made = Range::make_below(ground);
     let handed = made.as_ref().map_err(StartError::clone).and_then(|range| {
         range.handed_over().map_err(|error| StartError::Other { message: error.to_string() })
     });
@@ -124,7 +124,7 @@ impl Porter {
         Ok(Resolved::at(remote, address))
     }
 
-    /// As [`Range::make`], below the worker's `run/`.
+    /// As [`Range::make_below`], in the worker's ground.
     ///
     /// # Errors
     /// As there.

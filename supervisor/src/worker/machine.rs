@@ -7,7 +7,6 @@ use std::rc::Rc;
 
 use casemate_protocol::codes::exit;
 use casemate_protocol::ids::{Generation, Incarnation, SessionId, SlotId};
-use casemate_protocol::matrix::Matrix;
 use casemate_protocol::policy::{DEVELOPER, Policy};
 use casemate_protocol::ports::{PortPool, PortRange};
 use casemate_protocol::tier::Tier;
@@ -19,18 +18,18 @@ use casemate_sandbox::{Exit, Spawner, Wall};
 use super::{identity, namespaces, on_one_thread, other};
 use crate::directories;
 use crate::layout::Layout;
-use crate::probe::measure::{Place, measure as try_all};
-use crate::probe::range::Range;
+use crate::probe::measure::{Place, measure as measure_all, try_all};
+use crate::probe::range::{Ground, Range};
 use crate::process::reaper::Reaper;
 use crate::words::chain;
 
 /// Whom root measures as: the kernel's overflow user, who owns nothing.
 const NOBODY: u32 = 65_534;
 
-/// Makes a slot in `directory`, tries the default policy's wall of `tier` there, prints the matrix. Whoever made the
-/// directory removes it. To be called before any thread is started.
+/// Makes a slot in `directory`, tries the default policy's wall of `tier` there, prints the matrix, or each answer by itself.
+/// Whoever made the directory removes it. To be called before any thread is started.
 #[must_use]
-pub fn measure(tier: &str, directory: &Path) -> u8 {
+pub fn measure(tier: &str, directory: &Path, answers: bool) -> u8 {
     let tier = match tier {
         "domain" => Tier::Domain,
         "namespace" => Tier::Namespace,
@@ -39,7 +38,7 @@ pub fn measure(tier: &str, directory: &Path) -> u8 {
             return exit::USAGE;
         }
     };
-    match in_tier(&config(tier, directory)) {
+    match in_tier(&config(tier, directory), answers) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("casemate-supervisor: {error}");
@@ -83,19 +82,19 @@ fn slot(config: &WorkerConfig) -> io::Result<()> {
     }
 }
 
-fn in_tier(config: &WorkerConfig) -> Result<u8, StartError> {
+fn in_tier(config: &WorkerConfig, answers: bool) -> Result<u8, StartError> {
     let layout = Layout::of(config);
     slot(config).map_err(|error| StartError::Volume {
         message: format!("{}: {error}: name a directory of your own", config.volume.display()),
     })?;
     directories::make(config, &layout)?;
-    let range = Range::make(&config.volume.join("run"), config.host_uid)?;
+    let range = Range::make(Ground::make(&config.volume.join("run"), config.host_uid)?)?;
     if config.tier == Tier::Domain {
         identity::assume(config.host_uid)?;
-        return print(config, &layout, range);
+        return print(config, &layout, range, answers);
     }
     match casemate_sandbox::namespaces::enter(&namespaces::plan(config, &layout)) {
-        Ok(Entered::Inside(_)) => print(config, &layout, range),
+        Ok(Entered::Inside(_)) => print(config, &layout, range, answers),
         Ok(Entered::Launcher(launcher)) => {
             // The inner process's to take away.
             std::mem::forget(range);
@@ -108,7 +107,12 @@ fn in_tier(config: &WorkerConfig) -> Result<u8, StartError> {
     }
 }
 
-fn print(config: &WorkerConfig, layout: &Layout, range: Range) -> Result<u8, StartError> {
+fn print(
+    config: &WorkerConfig,
+    layout: &Layout,
+    range: Range,
+    answers: bool,
+) -> Result<u8, StartError> {
     casemate_sandbox::shield::harden()
         .map_err(|error| StartError::Shield { message: chain(&error) })?;
     casemate_sandbox::reap::adopt_orphans()
@@ -116,8 +120,7 @@ fn print(config: &WorkerConfig, layout: &Layout, range: Range) -> Result<u8, Sta
     let spawner =
         Spawner::start(&[]).map_err(|error| other("the spawner did not start", &error))?;
     let tried = on_one_thread(async {
-        let matrix = tried(config, layout, range, &spawner).await?;
-        let line = serde_json::to_string(&matrix).map_err(io::Error::from);
+        let line = tried(config, layout, range, answers, &spawner).await?.map_err(io::Error::from);
         line.and_then(|line| writeln!(io::stdout().lock(), "{line}"))
             .map_err(|error| other("cannot print the matrix", &error))?;
         Ok(exit::OK)
@@ -130,8 +133,9 @@ async fn tried(
     config: &WorkerConfig,
     layout: &Layout,
     range: Range,
+    answers: bool,
     spawner: &Spawner,
-) -> Result<Matrix, StartError> {
+) -> Result<serde_json::Result<String>, StartError> {
     let policy = Policy::parse(&config.policy)
         .map_err(|error| StartError::Policy { message: chain(&error) })?;
     let places = layout.places(config, None, PortRange { first: 0, count: 0 });
@@ -143,5 +147,8 @@ async fn tried(
     tokio::task::spawn_local(Rc::clone(&reaper).run(children));
     let cwd = &layout.inside.scratch;
     let place = Place { spawner, reaper: &reaper, wall: &wall, env: &env, cwd, tier: config.tier };
-    try_all(place, range).await
+    Ok(match answers {
+        true => serde_json::to_string(&try_all(place, range).await?),
+        false => serde_json::to_string(&measure_all(place, range).await?),
+    })
 }

@@ -22,6 +22,7 @@ use super::{Supervisor, identity, inside, on_one_thread, other, outside, owner};
 use crate::audit::Audit;
 use crate::http::app::App;
 use crate::http::auth::Gate;
+use crate::probe::range::Ground;
 use crate::process::reaper::Reaper;
 use crate::provision::Seed;
 use crate::report::{Report as _, Stdout};
@@ -61,7 +62,9 @@ fn live(
     audit: &Audit,
 ) -> Result<u8, StartError> {
     let supervisor = Supervisor::start(config.ports, &lock)?;
-    let porter = porter::start(&config)?;
+    // Before any agent is there to see where.
+    let ground = Ground::make(&config.volume.join("run"), None)?;
+    let porter = porter::start(&config, &ground)?;
     let spawner = Rc::new(supervisor.spawner);
     let listener = inside::door(config.listen, &supervisor.claim)?;
     more_descriptors();

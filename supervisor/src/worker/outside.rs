@@ -12,7 +12,7 @@ use super::identity;
 use crate::config::{self, Wanted};
 use crate::directories;
 use crate::layout::Layout;
-use crate::probe::range::Range;
+use crate::probe::range::{Ground, Range};
 use crate::provision::{self, Resolved};
 use crate::report::{Report as _, Stdout};
 use crate::words::chain;
@@ -48,7 +48,8 @@ pub(super) fn prepare(wanted: Wanted) -> Result<Prepared, StartError> {
     let layout = Layout::of(config);
     directories::make(config, &layout)?;
     let lock = hold(&config.volume, &config.slot)?;
-    let range = Box::new(Range::make(&config.volume.join("run"), config.host_uid)?);
+    let ground = Ground::make(&config.volume.join("run"), config.host_uid)?;
+    let range = Box::new(Range::make(ground)?);
     // A provisioned session never needs its remote to start again.
     let provisioned = provision::is_done(&layout.outside.state, config)?;
     let remote = if provisioned { None } else { provision::remote(config)? };

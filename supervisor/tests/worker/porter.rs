@@ -6,6 +6,7 @@ use std::net::TcpListener;
 
 use casemate_protocol::sharing::SharedStatus;
 use casemate_protocol::worker::{Repository, StartError, StartEvent};
+use casemate_supervisor::probe::range::PREFIX;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -97,7 +98,7 @@ fn a_worker_of_a_slot_that_another_was_killed_in_makes_new_sessions() {
     let left = worker.descendants();
     drop(worker);
     eventually("the slot is free", || !left.iter().any(|pid| lives(*pid)));
-    let range = many.config.volume.join("run/range");
+    let range = many.config.volume.join(format!("run/{PREFIX}left"));
     fs::create_dir_all(range.join("git/hooks")).unwrap();
     fs::write(range.join("git/hooks/x"), "").unwrap();
     let (worker, address) = many.serve();

@@ -11,6 +11,7 @@ use casemate_inside::{Attempt, SUCCEEDED, backwards};
 use casemate_protocol::sharing::SessionConfig;
 use casemate_protocol::token::Audience;
 use casemate_protocol::worker::{AgentState, Repository, StartError, StartEvent};
+use casemate_supervisor::probe::range::PREFIX;
 
 use crate::client::Client;
 use crate::harness::{Who, Worker, call, eventually, example, lives};
@@ -140,6 +141,43 @@ fn the_place_of_another_session_is_not_to_be_learned() {
     }
     let own = pair.a.place();
     assert!(!seen.contains("of-b") && own.exists());
+    pair.worker.stop();
+}
+
+/// A live agent that knew where the decoys of a new policy's probe lie could close them, and the wall would look better than
+/// it is. What does leak is tried as well: SECURITY.md names it.
+#[test]
+fn the_decoys_of_a_probe_are_not_to_be_learned_and_the_places_of_later_sessions_are() {
+    let mut pair = pair(Who::User);
+    let program = example("inside").display().to_string();
+    let volume = pair.many.config.volume.display().to_string();
+    let watch = format!(
+        "for name in run sessions; do {program} watch {volume}/$name stop > $name.names & done; \
+         while [ ! -e stop ]; do cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '; echo; done > seen; wait; echo watched"
+    );
+    let prompt = pair.a.client.prompt(&pair.a.conversation, &format!("!sh {watch}"));
+    let names = |name: &str| {
+        fs::read_to_string(pair.a.worktree.join(format!("{name}.names"))).unwrap_or_default()
+    };
+    eventually("it watches", || {
+        pair.a.worktree.join("seen").exists()
+            && ["run", "sessions"].iter().all(|name| names(name).contains(SUCCEEDED))
+    });
+    // A policy of its own, so that its wall is tried.
+    let mut config = armed(&pair.many, "x");
+    config.policy +=
+        "\n[[path]]\npath = \"/usr/share\"\naccess = [\"read\"]\nreason = \"another policy\"\n";
+    let c = pair.many.hosted_as(pair.address, config);
+    fs::write(pair.a.worktree.join("stop"), "").unwrap();
+    let (_, updates) = pair.a.client.answer(prompt);
+    assert!(crate::client::text_of(&updates).contains("watched"));
+    let seen = fs::read_to_string(pair.a.worktree.join("seen")).unwrap();
+    assert!(seen.contains("probe attack"), "no attacker was seen: the test looked too late");
+    for text in [&seen, &names("run")] {
+        assert_eq!(text.lines().find(|line| line.contains(PREFIX)).map(str::len), None);
+    }
+    let place = c.place();
+    assert!(names("sessions").contains(place.file_name().unwrap().to_str().unwrap()));
     pair.worker.stop();
 }
 

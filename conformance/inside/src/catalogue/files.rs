@@ -3,7 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -134,6 +134,56 @@ pub(super) const ATTACKS: &[Attack] = &[
         "swaps a folder for a symlink while it is opened",
         "CVE-2018-15664",
         symlink_race,
+    ),
+    file(
+        "file-link-race",
+        "has a hard link made through a folder that it swaps for a symlink meanwhile",
+        "CVE-2018-15664, link(2)",
+        |shot| {
+            let taken = shot.own("taken");
+            race(shot, &shot.tree(""), "secret", |path, _| {
+                fs::hard_link(path, &taken)?;
+                let got = same(&taken, &shot.secret());
+                fs::remove_file(&taken)?;
+                got
+            })
+        },
+    )
+    .domain(&["EXDEV"]),
+    file(
+        "file-link-race-follow",
+        "has a hard link made of a name that is its own file or a symlink out by turns",
+        "CVE-2018-6954, linkat(2) AT_SYMLINK_FOLLOW",
+        |shot| {
+            let (file, link) = (shot.own_file("file")?, shot.own("link"));
+            symlink(shot.secret(), &link)?;
+            let taken = shot.own("taken");
+            swapped(&file, &link, |path| {
+                let flags = AtFlags::SYMLINK_FOLLOW;
+                rustix::fs::linkat(CWD, path, CWD, &taken, flags)?;
+                let got = same(&taken, &shot.secret());
+                fs::remove_file(&taken)?;
+                got
+            })
+        },
+    )
+    .domain(&["EXDEV"]),
+    file(
+        "file-rename-race",
+        "moves a file out through a folder that it swaps for a symlink meanwhile",
+        "CVE-2022-21658, rename(2)",
+        |shot| {
+            let (taken, name) = (shot.own("taken"), shot.id);
+            race(shot, &shot.tree("victims"), name, |path, home| {
+                fs::rename(path, &taken)?;
+                // Its own, which is empty, goes back.
+                let got = fs::metadata(&taken)?.len() > 0;
+                if !got {
+                    fs::rename(&taken, home)?;
+                }
+                Ok(got)
+            })
+        },
     ),
     file("file-read-fifo", "takes what another session writes to its fifo", "fifo(7)", |shot| {
         let open = OFlags::RDONLY | OFlags::NONBLOCK;
@@ -339,37 +389,60 @@ fn status(command: &mut Command) -> io::Result<()> {
     command.status().map(drop)
 }
 
-/// While one thread swaps a folder of its own for a symlink into the other's, another one opens through it.
 fn symlink_race(shot: &Shot<'_>) -> io::Result<()> {
-    let folder = shot.own_folder()?;
-    let link = shot.own("link");
-    symlink(shot.tree(""), &link)?;
+    // Its own is empty.
+    race(shot, &shot.tree(""), "secret", |path, _| Ok(File::open(path)?.read(&mut [0])? > 0))
+}
+
+/// As [`swapped`], of a folder that has an empty file of this name and a symlink to `other`, on the file below. The attempt
+/// is told as well where its own file is, whatever the name leads to by then.
+fn race(
+    shot: &Shot<'_>,
+    other: &Path,
+    name: &str,
+    attempt: impl Fn(&Path, &Path) -> io::Result<bool>,
+) -> io::Result<()> {
+    let (folder, link) = (shot.own_folder()?, shot.own("link"));
+    fs::write(folder.join(name), "")?;
+    symlink(other, &link)?;
+    let home = path_handle(&folder)?;
+    swapped(&folder, &link, |path| attempt(&path.join(name), &fd_path(&home).join(name)))
+}
+
+/// While one thread swaps two names over and over, another attempts something by one of them: `Ok(true)` where it got hold
+/// of what is not its own. After the last swap one of both names leads there, whoever won before.
+fn swapped(one: &Path, two: &Path, attempt: impl Fn(&Path) -> io::Result<bool>) -> io::Result<()> {
     let mut last = io::Error::from(Errno::NOENT);
+    let hit = |path: &Path, last: &mut io::Error| match attempt(path) {
+        Ok(hit) => hit,
+        Err(error) => {
+            // Between two lookups it may have been either: that says nothing.
+            if error.kind() != io::ErrorKind::NotFound {
+                *last = error;
+            }
+            false
+        }
+    };
     std::thread::scope(|scope| {
         // Where its user may start no thread more there is an answer, not a panic.
         let swapper = std::thread::Builder::new().spawn_scoped(scope, || {
             for _ in 0..200 {
-                let _ = rustix::fs::renameat_with(CWD, &folder, CWD, &link, RenameFlags::EXCHANGE);
+                let _ = rustix::fs::renameat_with(CWD, one, CWD, two, RenameFlags::EXCHANGE);
             }
         })?;
         while !swapper.is_finished() {
-            match read(&folder.join("secret")) {
-                Ok(()) => return Ok(()),
-                // The folder of its own holds no such file: that says nothing.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => last = error,
+            if hit(one, &mut last) {
+                return Ok(());
             }
         }
-        // After the last swap it is whatever it is: one more look at each.
-        for path in [&folder, &link] {
-            match read(&path.join("secret")) {
-                Ok(()) => return Ok(()),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => last = error,
-            }
-        }
-        Err(last)
+        if hit(one, &mut last) || hit(two, &mut last) { Ok(()) } else { Err(last) }
     })
+}
+
+/// Whether both are one file, by what anybody may look up.
+fn same(one: &Path, two: &Path) -> io::Result<bool> {
+    let (one, two) = (fs::metadata(one)?, fs::metadata(two)?);
+    Ok((one.dev(), one.ino()) == (two.dev(), two.ino()))
 }
 
 /// The errno that a program's words tell.

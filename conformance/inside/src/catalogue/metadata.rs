@@ -9,7 +9,7 @@ use std::path::Path;
 use casemate_raw::{Arg, Call, Page, call};
 use rustix::fs::{AtFlags, CWD, XattrFlags};
 
-use super::attack::{Attack, Run};
+use super::attack::{Attack, Defence::CallRules, Run};
 use super::files::{fd_path, file, path_handle};
 use super::shot::text;
 
@@ -35,7 +35,9 @@ pub(super) const ATTACKS: &[Attack] = &[
         "gets a handle that outlives the path",
         "name_to_handle_at(2)",
         |shot| handle_of(&shot.secret()).map(drop),
-    ),
+    )
+    .by(&[CallRules])
+    .refused(&["EPERM"]),
     metadata("file-opath", "gets an O_PATH descriptor", "open(2) O_PATH", |shot| {
         path_handle(&shot.secret()).map(drop)
     }),
@@ -87,7 +89,9 @@ pub(super) const ATTACKS: &[Attack] = &[
             ],
         )
         .map(drop)
-    }),
+    })
+    .by(&[CallRules])
+    .refused(&["ENOSYS"]),
     metadata("file-watch-inotify", "watches a file", "inotify(7)", |shot| watch(&shot.secret())),
     metadata("folder-watch-inotify", "learns names as they come", "inotify(7)", |shot| {
         watch(&shot.tree("folder"))
@@ -107,7 +111,9 @@ pub(super) const ATTACKS: &[Attack] = &[
             ],
         )
         .map(drop)
-    }),
+    })
+    .by(&[CallRules])
+    .refused(&["EPERM"]),
     file(
         "file-open-handle",
         "opens a file by its handle, without a path",
@@ -126,8 +132,7 @@ pub(super) const ATTACKS: &[Attack] = &[
             .map(drop)
         },
     )
-    .kernel(&["EPERM"])
-    .namespace(&["ENOENT"]),
+    .kernel(&["EPERM"]),
 ];
 
 fn watch(path: &Path) -> io::Result<()> {

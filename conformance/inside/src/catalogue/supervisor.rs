@@ -146,6 +146,21 @@ pub(super) const ATTACKS: &[Attack] = &[
         list(shot.supervisor_entry("root"))
     }),
     entry("supervisor-exe", "opens its program", |shot| open(shot.supervisor_entry("exe"))),
+    on(
+        "supervisor-overwrite",
+        "opens its program for writing through the process that runs it",
+        "CVE-2019-5736, proc_pid_exe(5)",
+        |shot| {
+            let program = std::fs::File::open(shot.supervisor_entry("exe"))?;
+            match std::fs::File::options().write(true).open(super::files::fd_path(&program)) {
+                // Whoever holds it has but to wait until nobody runs it: that is how runc was overwritten.
+                Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => Ok(()),
+                other => other.map(drop),
+            }
+        },
+    )
+    .by(&[DomainBorder])
+    .refused(&["EACCES", "EPERM"]),
     entry("supervisor-map-files", "lists the files that it maps", |shot| {
         list(shot.supervisor_entry("map_files"))
     }),

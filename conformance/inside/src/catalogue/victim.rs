@@ -35,7 +35,22 @@ impl Victim {
     /// # Errors
     /// Whatever fork(2), execve(2) or proc says; EPERM for an owner where this process may not change its user.
     pub fn start(mark: &str, owner: Option<u32>) -> io::Result<Self> {
-        let mut command = Command::new("sleep");
+        Self::run(Command::new("sleep"), mark, owner)
+    }
+
+    /// As [`Self::start`], of a copy of the program in this directory: it belongs to whoever runs it.
+    ///
+    /// # Errors
+    /// As [`Self::start`]'s, and those of copying.
+    pub fn with_its_own_program(directory: &Path, mark: &str) -> io::Result<Self> {
+        let program = directory.join("sleep");
+        let mut places = ["/usr/bin/sleep", "/bin/sleep"].into_iter();
+        let sleep = places.find(|path| Path::new(path).exists()).ok_or(io::ErrorKind::NotFound)?;
+        fs::copy(sleep, &program)?;
+        Self::run(Command::new(program), mark, None)
+    }
+
+    fn run(mut command: Command, mark: &str, owner: Option<u32>) -> io::Result<Self> {
         command.arg(mark).stdin(Stdio::null()).process_group(0);
         if let Some(owner) = owner {
             command.uid(owner).gid(owner);

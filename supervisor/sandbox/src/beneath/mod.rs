@@ -258,8 +258,12 @@ impl Dir {
         let Some(Component::Normal(name)) = path.components().next_back() else {
             return Err(Errno::INVAL);
         };
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        Ok((open_dir(self.fd.as_fd(), parent.unwrap_or(Path::new(".")))?, Path::new(name)))
+        let parent = match path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            Some(parent) => open_dir(self.fd.as_fd(), parent)?,
+            // Not opened anew: whoever watches the directory above (inotify(7)) would be told its name.
+            None => rustix::io::fcntl_dupfd_cloexec(&self.fd, 0)?,
+        };
+        Ok((parent, Path::new(name)))
     }
 
     fn failed(&self, what: &'static str, path: &Path) -> impl Fn(Errno) -> BeneathError + use<> {
