@@ -21,6 +21,7 @@ mod run;
 mod runtime;
 mod sessions;
 mod socket;
+mod span;
 mod start;
 mod stop;
 mod supervisor;
@@ -63,7 +64,7 @@ enum Command {
     Run(run::Args),
     /// Run a command in a session, behind its agent's walls
     Exec(exec::Args),
-    /// List, show, stop and close sessions
+    /// List, show, stop, close and prune sessions
     Sessions(sessions::Args),
     /// Check, explain and compare policies
     Policy(policy::Args),

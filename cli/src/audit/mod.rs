@@ -11,8 +11,8 @@ use clap::Subcommand;
 use serde_json::json;
 
 use crate::failure::Failure;
-use crate::output;
 use crate::place::Place;
+use crate::{output, span};
 use logs::Logged;
 
 /// Options of `casemate audit`.
@@ -44,7 +44,7 @@ enum Command {
         #[arg(default_value = "allocator")]
         log: String,
         /// Only what is younger: 30m, 2h, 7d
-        #[arg(long, value_name = "TIME", value_parser = span)]
+        #[arg(long, value_name = "TIME", value_parser = span::parse)]
         since: Option<Duration>,
         /// Print the lines as they are
         #[arg(long)]
@@ -56,20 +56,6 @@ enum Command {
         #[arg(default_value = "allocator")]
         log: String,
     },
-}
-
-fn span(text: &str) -> Result<Duration, String> {
-    let wrong = || "write a number and s, m, h or d, as in 30m".to_owned();
-    let unit = text.chars().last().ok_or_else(wrong)?;
-    let each = match unit {
-        's' => 1,
-        'm' => 60,
-        'h' => 3600,
-        'd' => 86_400,
-        _ => return Err(wrong()),
-    };
-    let number: u64 = text[..text.len() - 1].parse().map_err(|_| wrong())?;
-    number.checked_mul(each).map(Duration::from_secs).ok_or_else(wrong)
 }
 
 /// Looks at logs.
@@ -142,20 +128,4 @@ fn show(log: Logged, since: Option<Duration>, as_is: bool) -> Result<u8, Failure
     }
     output::write(text)?;
     Ok(exit::OK)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn spans_are_numbers_with_a_unit() {
-        assert_eq!(span("90s"), Ok(Duration::from_secs(90)));
-        assert_eq!(span("2h"), Ok(Duration::from_secs(7200)));
-        assert_eq!(span("7d"), Ok(Duration::from_secs(604_800)));
-        for wrong in ["", "h", "2", "2w", "-1h", "2é", "99999999999999999999d", "213503982334602d"]
-        {
-            assert!(span(wrong).is_err(), "{wrong}");
-        }
-    }
 }

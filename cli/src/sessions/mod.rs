@@ -1,5 +1,6 @@
-//! `casemate sessions`: list, show, patch, stop, close.
+//! `casemate sessions`: list, show, patch, stop, close, prune.
 
+mod prune;
 mod table;
 
 use std::io::IsTerminal as _;
@@ -65,6 +66,8 @@ enum Command {
         #[arg(long)]
         discard: bool,
     },
+    /// End those that were not used for long; unpushed work is kept unless discarded. Says which, and does it with --yes
+    Prune(prune::Prune),
 }
 
 /// Asks the allocator. Where none serves, what only looks reads what the last one wrote down, and the rest starts one.
@@ -109,6 +112,7 @@ async fn ask(args: Args, place: &Place) -> Result<u8, Failure> {
             let view = client.close(&session(&id)?, &end).await.map_err(Failure::from)?;
             print(args.json, &view, table::closed)
         }
+        Command::Prune(prune) => prune.run(args.json, place).await,
     }
 }
 
