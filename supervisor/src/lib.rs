@@ -12,6 +12,7 @@ pub mod durable;
 pub mod environment;
 pub mod evidence;
 pub mod exec;
+pub mod guess;
 pub mod hosted;
 pub mod http;
 pub mod init;

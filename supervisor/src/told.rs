@@ -4,12 +4,13 @@
 //! waits for its connect(2), so it decides, notes and wakes, and never waits: the same refusal again is a number, and of
 //! different ones no more than [`MOST`] are kept. It decides for telling only; what is allowed is the kernel's to decide.
 
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use casemate_protocol::policy::decide::Setting;
-use casemate_protocol::policy::told::{Refusal, refusal, refused_call};
-use casemate_protocol::policy::{LogSource, Policy, Telling};
+use casemate_protocol::policy::told::{Refusal, guess, refusal, refused_call, said};
+use casemate_protocol::policy::{LogSource, Place, Policy, Telling};
 use casemate_sandbox::{Attempt, Listener, Places, RefusedCall, landlock_abi};
 use nix::errno::Errno;
 use tokio::sync::Notify;
@@ -24,6 +25,8 @@ const MOST_CALLS: usize = 64;
 pub struct Told {
     policy: Policy,
     setting: Setting,
+    /// What no policy grants.
+    closed: Vec<PathBuf>,
     waiting: Mutex<Waiting>,
     /// Notified when something waits.
     woken: Notify,
@@ -46,6 +49,26 @@ pub struct Waiting {
     calls: Vec<String>,
 }
 
+/// What a policy's placeholders stand for there.
+pub(crate) fn setting(policy: &Policy, places: &Places) -> Setting {
+    let text = |path: &PathBuf| path.display().to_string();
+    let own = [
+        (Place::Work, vec![text(&places.work)]),
+        (Place::Home, vec![text(&places.home)]),
+        (Place::Scratch, vec![text(&places.scratch)]),
+        (Place::Skills, places.skills.iter().map(text).collect()),
+        (Place::Programs, places.programs.iter().map(text).collect()),
+    ];
+    Setting {
+        tier: places.tier,
+        // A kernel without one builds no wall.
+        landlock_abi: landlock_abi().unwrap_or(policy.landlock_abi),
+        places: own.into_iter().collect(),
+        ports: Some(places.ports),
+        connect: Some(places.connect.clone()),
+    }
+}
+
 // === impl Told ===
 
 impl Told {
@@ -55,22 +78,29 @@ impl Told {
         if policy.denials == Telling::Quiet {
             return None;
         }
-        let setting = Setting {
-            tier: places.tier,
-            // A kernel without one builds no wall.
-            landlock_abi: landlock_abi().unwrap_or(policy.landlock_abi),
-            ports: Some(places.ports),
-            connect: Some(places.connect.clone()),
-            ..Setting::symbolic(policy)
-        };
         Some(Arc::new(Self {
             policy: policy.clone(),
-            setting,
+            setting: setting(policy, places),
+            closed: places.never.iter().chain(&places.private).cloned().collect(),
             waiting: Mutex::default(),
             woken: Notify::new(),
             unread: AtomicU64::new(0),
             deaf: AtomicI32::new(0),
         }))
+    }
+
+    /// What a text says of paths that were refused, as far as the policy refuses them. Their links are not followed: by the time
+    /// that this is read they may be others.
+    #[must_use]
+    pub fn guesses(&self, text: &str) -> Vec<Refusal> {
+        let closed = |path: &str| {
+            let path = Path::new(path);
+            let meets = |known: &PathBuf| path.starts_with(known) || known.starts_with(path);
+            let known = self.closed.iter().any(meets);
+            known.then(|| "No policy can: keys, state and other sessions are there.".to_owned())
+        };
+        let told = |one| guess(&self.policy, &self.setting, one, &str::to_owned, &closed);
+        said(text).iter().filter_map(told).collect()
     }
 
     /// What waits, at once.

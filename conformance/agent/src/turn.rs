@@ -93,6 +93,24 @@ impl Turn {
                     Err(error) => format!("[could not run sh: {error}]"),
                 });
             }
+            Verb::Tool(command) => {
+                let (id, mut said) = ("scripted-tool", String::new());
+                self.update(&json!({
+                    "sessionUpdate": "tool_call", "toolCallId": id, "title": command,
+                    "kind": "execute", "status": "in_progress",
+                }));
+                let ended =
+                    shell::run(&command, &self.cwd, &self.cancel, |text| said.push_str(text));
+                let status = if ended.is_ok() { "completed" } else { "failed" };
+                let content = json!({"type": "content", "content": {"type": "text", "text": said}});
+                self.update(&json!({
+                    "sessionUpdate": "tool_call_update", "toolCallId": id, "status": status,
+                    "content": [content],
+                }));
+                if self.cancel.is_asked() {
+                    return Stop::Cancelled;
+                }
+            }
             Verb::Ask { method, params } => return self.ask(&method, params),
             Verb::Permission => {
                 let params = json!({

@@ -8,6 +8,7 @@ use serde_json::Value;
 /// The verbs, for people.
 pub const USAGE: &str = "\
 !sh CMD           run `sh -c CMD` in the session's cwd; the last chunk is `[exit N]` or `[signal N]`
+!tool CMD         run `sh -c CMD` as a tool: its output is the content of a tool call's update
 !ask METHOD JSON  send a request to the client; prints `result JSON` or `error JSON`
 !perm             ask for a permission; prints the outcome
 !sleep N          wait N seconds (fractions allowed); a cancel ends it
@@ -25,6 +26,7 @@ anything else     is echoed";
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Verb {
     Shell(String),
+    Tool(String),
     Ask { method: String, params: Value },
     Permission,
     Sleep { millis: u64 },
@@ -75,6 +77,7 @@ fn parse(text: &str) -> Result<Verb, String> {
     let mut words = rest.split_whitespace();
     Ok(match verb {
         "!sh" => Verb::Shell(rest.to_owned()),
+        "!tool" => Verb::Tool(rest.to_owned()),
         "!ask" => {
             let (method, params) = rest.split_once(char::is_whitespace).unwrap_or((rest, "{}"));
             let params =

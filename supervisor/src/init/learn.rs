@@ -13,10 +13,11 @@ use std::sync::{Mutex, PoisonError};
 use casemate_protocol::codes::exit;
 use casemate_protocol::policy::decide::{self, Outcome, Setting, Transport, Way};
 use casemate_protocol::policy::learn::{Denials, Proposal, propose, write};
-use casemate_protocol::policy::{Access, Learning, PathTemplate, Place, Policy, SocketFamily};
-use casemate_sandbox::{Attempt, Places, Recorder, landlock_abi};
+use casemate_protocol::policy::{Access, Learning, PathTemplate, Policy, SocketFamily};
+use casemate_sandbox::{Attempt, Places, Recorder};
 
 use super::Refused;
+use crate::told;
 use crate::words::chain;
 
 /// Different refusals that are noted; a run with more is learned from step by step.
@@ -100,23 +101,7 @@ impl Learner {
             let message = "--learn: not as root: name a user with --user, whose files are opened and nobody else's".to_owned();
             return Err(Refused { code: exit::DENIED, message });
         }
-        let text = |path: &PathBuf| path.display().to_string();
-        let mut setting = Setting {
-            tier: places.tier,
-            landlock_abi: landlock_abi().unwrap_or(policy.landlock_abi),
-            ports: Some(places.ports),
-            connect: Some(places.connect.clone()),
-            ..Setting::symbolic(policy)
-        };
-        for (place, paths) in [
-            (Place::Work, vec![text(&places.work)]),
-            (Place::Home, vec![text(&places.home)]),
-            (Place::Scratch, vec![text(&places.scratch)]),
-            (Place::Skills, places.skills.iter().map(text).collect()),
-            (Place::Programs, places.programs.iter().map(text).collect()),
-        ] {
-            setting.places.insert(place, paths);
-        }
+        let setting = told::setting(policy, places);
         let granted = granted(policy, &setting);
         let own = |path: &PathBuf| granted.iter().any(|(known, _)| path.starts_with(known));
         let mut closed: Vec<PathBuf> = kept().filter(|path| !own(path)).collect();

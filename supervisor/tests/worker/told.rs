@@ -203,6 +203,50 @@ fn a_refused_call_and_a_refused_kind_of_socket_are_told_and_with_what_was_told_t
     }
 }
 
+/// A command as a tool of the agent's: what it put out, and what was guessed from it.
+fn tool(room: &mut Room, command: &str) -> (String, Vec<Value>) {
+    let id = room.client.prompt(&room.session, &format!("!tool {command}"));
+    let updates = room.client.answer(id).1;
+    let mut updates: Vec<Value> =
+        updates.into_iter().map(|line| line["params"]["update"].clone()).collect();
+    let of_tool = |update: &&Value| update["sessionUpdate"] == "tool_call_update";
+    let said = updates.iter().find(of_tool).unwrap()["content"].to_string();
+    updates.retain(|update| update["title"].as_str().is_some_and(|it| it.starts_with("perhaps")));
+    (said, updates)
+}
+
+/// Under a policy that does not grant `/etc`.
+#[test]
+fn a_refused_path_is_guessed_from_what_a_tool_says_and_granted_by_the_lines() {
+    const READ: &str = "cat /etc/passwd 2>&1";
+    for (tier, who) in ALL {
+        let mut slot = Slot::new(tier, who);
+        let narrow = slot.config.policy.replacen("\"/etc\"\n", "\"/etc/alternatives\"\n", 1);
+        assert_ne!(narrow, slot.config.policy);
+        slot.config.policy.clone_from(&narrow);
+        let mut walled = room(&slot);
+        let (said, told) = tool(&mut walled, READ);
+        assert!(said.contains("Permission denied"), "{tier} {who:?} {said}");
+        assert_eq!(told.len(), 1, "{tier} {who:?} {said} {told:?}");
+        assert_eq!(told[0]["title"], "perhaps refused: read /etc/passwd");
+        let why = why(&told[0]).to_owned();
+        assert!(why.starts_with("A guess"), "{why}");
+        // Words alone, and what the policy grants, are nothing.
+        for command in ["echo /etc/passwd", "echo \"$HOME/x: Permission denied\"", "true"] {
+            assert_eq!(tool(&mut walled, command).1, Vec::<Value>::new(), "{command}");
+        }
+        assert_eq!(walled.metric(&slot, "actions_refused_total"), 0, "nobody counts a guess");
+        walled.worker.stop();
+
+        let mut slot = Slot::new(tier, who);
+        slot.config.policy = format!("{narrow}\n{}\n", &why[why.rfind("[[path]]\n").unwrap()..]);
+        let mut open = room(&slot);
+        let (said, told) = tool(&mut open, READ);
+        assert!(said.contains("root:") && told.is_empty(), "{tier} {who:?} {said} {told:?}");
+        open.worker.stop();
+    }
+}
+
 /// bash has connect(2) without a process for each.
 #[test]
 fn ten_thousand_refusals_are_a_few_lines_and_the_supervisor_answers() {

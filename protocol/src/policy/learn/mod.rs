@@ -37,6 +37,11 @@ pub struct Learned {
 enum Rule {
     Path(PathRule),
     Tcp(PortRule),
+    /// More rights in the `[[path]]` table of this line: a path is named once.
+    Wider {
+        line: usize,
+        access: Vec<Access>,
+    },
     Socket(SocketRule),
     /// A name less in the `[[syscall]]` table of this line.
     Without {
@@ -106,8 +111,8 @@ pub fn propose(
         wishes.remove(&wish);
         proposal.allowed.push(wish.to_string());
     }
-    proposal.rules =
-        fewest(policy, setting, real, &wishes, candidates(policy, setting, &wishes, closed));
+    let candidates = candidates(policy, setting, &wishes, closed);
+    proposal.rules = merged(fewest(policy, setting, real, &wishes, candidates));
     // What is still not allowed needs more than a rule of its own (no socket of that kind can be made).
     let granted = allowed(policy, &proposal.rules, setting, real, wishes.keys());
     for wish in wishes.keys().filter(|wish| !granted.contains(wish)) {
@@ -128,11 +133,15 @@ pub fn misleads(one: char) -> bool {
 
 /// What cannot stand in a policy, or would mean something else there.
 fn odd(path: &str) -> Option<String> {
-    let plain = path.starts_with('/')
+    (!writable(path)).then(|| "its name cannot stand in a policy".to_owned())
+}
+
+/// Can stand in a policy and mean what it says there.
+pub(super) fn writable(path: &str) -> bool {
+    path.starts_with('/')
         && !path.contains(['{', '}'])
         && !path.contains(misleads)
-        && !path.split('/').any(|part| part == "..");
-    (!plain).then(|| "its name cannot stand in a policy".to_owned())
+        && !path.split('/').any(|part| part == "..")
 }
 
 /// Single paths, and directories of which several entries are wished for with the same rights.
@@ -177,17 +186,64 @@ fn candidates(
     // Wide ones last: what is tried first is what is left out first.
     let mut all: Vec<Learned> = paths
         .iter()
-        .map(|(path, (access, times))| path_rule(setting, path, access, *times))
+        .map(|(path, (access, times))| path_rule(policy, setting, path, access, *times))
         .collect();
-    all.extend(wide.map(|((above, access), (_, times))| path_rule(setting, above, access, times)));
+    all.extend(
+        wide.map(|((above, access), (_, times))| path_rule(policy, setting, above, access, times)),
+    );
     all.extend(others);
     all.extend(less.into_iter().map(|((line, name), times)| without(policy, line, name, times)));
     all
 }
 
-fn path_rule(setting: &Setting, path: &str, access: &BTreeSet<Access>, times: u64) -> Learned {
+fn path_rule(
+    policy: &Policy,
+    setting: &Setting,
+    path: &str,
+    access: &BTreeSet<Access>,
+    times: u64,
+) -> Learned {
     let template = templated(setting, path);
     let reason = format!("learned: refused {times} times");
+    let same = policy.paths.iter().find(|rule| rule.path == template && rule.tier == Tier::Domain);
+    if let Some(rule) = same {
+        let access: Vec<Access> =
+            access.iter().copied().filter(|access| !rule.access.contains(access)).collect();
+        let words: Vec<String> = access.iter().map(ToString::to_string).collect();
+        let text = format!(
+            "# A [[path]] table (line {} before) has more rights: {}: {reason}\n",
+            rule.line,
+            words.join(", ")
+        );
+        return Learned { text, rule: Rule::Wider { line: rule.line, access } };
+    }
+    let access = access.iter().copied().collect();
+    table(template, access, reason)
+}
+
+/// A path is named once: what is wished for at a directory, and what its neighbours led to, are one table.
+fn merged(rules: Vec<Learned>) -> Vec<Learned> {
+    let mut out: Vec<Learned> = Vec::new();
+    for learned in rules {
+        let same = out.iter_mut().find(|known| match (&known.rule, &learned.rule) {
+            (Rule::Path(known), Rule::Path(rule)) => known.path == rule.path,
+            _ => false,
+        });
+        match (same, &learned.rule) {
+            (Some(known), Rule::Path(rule)) => {
+                let Rule::Path(before) = &known.rule else { continue };
+                let mut access = [before.access.as_slice(), &rule.access].concat();
+                access.sort_unstable();
+                access.dedup();
+                *known = table(rule.path.clone(), access, before.reason.clone());
+            }
+            _ => out.push(learned),
+        }
+    }
+    out
+}
+
+fn table(template: PathTemplate, access: Vec<Access>, reason: String) -> Learned {
     let words: Vec<String> = access.iter().map(|access| format!("\"{access}\"")).collect();
     let shown = match template.place {
         Some(place) => format!("{place}{}", template.rest),
@@ -198,7 +254,6 @@ fn path_rule(setting: &Setting, path: &str, access: &BTreeSet<Access>, times: u6
         serde_json::Value::from(shown),
         words.join(", ")
     );
-    let access = access.iter().copied().collect();
     let tier = Tier::Domain;
     let rule = PathRule { path: template, access, required: false, tier, reason, line: 0 };
     Learned { text, rule: Rule::Path(rule) }

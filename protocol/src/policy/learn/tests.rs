@@ -221,6 +221,28 @@ fn any_name_can_be_taken_out_and_the_rest_of_the_text_stays() {
     }
 }
 
+/// A path that a rule names already gets more rights there; a table of its own would be an error.
+#[test]
+fn a_path_is_still_named_once() {
+    let mut denials = Denials::default();
+    denials.paths.insert(("/usr".to_owned(), Access::Write), 1);
+    denials.paths.insert(("/etc".to_owned(), Access::Execute), 1);
+    // A directory with one right, and three neighbours in it with another.
+    denials.paths.insert(("/srv/data".to_owned(), Access::Read), 1);
+    for name in ["a", "b", "c"] {
+        denials.paths.insert((format!("/srv/data/{name}"), Access::Write), 1);
+    }
+    asked(&mut denials, "ptrace", &[]);
+    let (_, setting, proposal) = learn(&denials);
+    assert_eq!((proposal.rules.len(), proposal.kept_out.len()), (4, 0), "{proposal:?}");
+    let learned = Policy::parse(&write(DEVELOPER, &proposal).unwrap()).unwrap();
+    let mut wishes: BTreeSet<Wish> =
+        denials.paths.keys().map(|(path, access)| Wish::Path(path.clone(), *access)).collect();
+    wishes.insert(Wish::call(&learned, "ptrace", &[0; 6]));
+    assert!(grants(&learned, &setting, &wishes));
+    assert_eq!(learned.rule_count(), Policy::parse(DEVELOPER).unwrap().rule_count() + 1);
+}
+
 #[test]
 fn a_table_that_is_written_otherwise_is_left_to_a_person() {
     let text = "syscall = [{ names = [\"ptrace\"], errno = \"EPERM\", reason = \"r\" }]\nversion = 1\nname = \"n\"\n[landlock]\nabi = 6\nreason = \"r\"\n[sockets]\nerrno = \"EACCES\"\nreason = \"r\"\n";

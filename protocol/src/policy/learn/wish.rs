@@ -73,6 +73,11 @@ pub(super) fn allowed<'a>(
             Rule::Path(rule) => policy.paths.push(rule.clone()),
             Rule::Tcp(rule) => policy.tcp.push(rule.clone()),
             Rule::Socket(rule) => policy.sockets.allow.push(rule.clone()),
+            Rule::Wider { line, access } => {
+                for rule in policy.paths.iter_mut().filter(|rule| rule.line == *line) {
+                    rule.access.extend(access);
+                }
+            }
             Rule::Without { line, name } => {
                 for rule in policy.syscalls.iter_mut().filter(|rule| rule.line == *line) {
                     rule.names.retain(|own| own != name);

@@ -51,15 +51,45 @@ pub fn write(text: &str, proposal: &Proposal) -> Result<String, WriteError> {
 }
 
 fn edited(text: &str, rules: &[Learned]) -> Result<String, WriteError> {
-    let policy = Policy::parse(text)?;
+    without(&wider(text, rules)?, rules)
+}
+
+/// Lists of rights that grow. They keep their lines, so that the lines of other tables stay.
+fn wider(text: &str, rules: &[Learned]) -> Result<String, WriteError> {
+    let (policy, tables) = (Policy::parse(text)?, tables(text)?);
+    let mut out = text.to_owned();
+    for (rule, table) in policy.paths.iter().zip(&tables.path).rev() {
+        let mut all = rule.access.clone();
+        for learned in rules {
+            if let Rule::Wider { line, access } = &learned.rule
+                && *line == rule.line
+            {
+                all.extend(access);
+            }
+        }
+        if all.len() == rule.access.len() {
+            continue;
+        }
+        let words: Vec<String> = all.iter().map(|access| format!("\"{access}\"")).collect();
+        let span = table.get_ref().access.span();
+        let lines = out[span.clone()].matches('\n').count();
+        out.replace_range(span, &format!("[{}{}]", words.join(", "), "\n".repeat(lines)));
+    }
+    Ok(out)
+}
+
+fn tables(text: &str) -> Result<file::File, WriteError> {
+    Ok(toml::from_str(text).map_err(|error| PolicyError::from_toml(text, &error))?)
+}
+
+fn without(text: &str, rules: &[Learned]) -> Result<String, WriteError> {
+    let (policy, tables) = (Policy::parse(text)?, tables(text)?);
     let mut less: BTreeMap<usize, Vec<&str>> = BTreeMap::new();
     for rule in rules {
         if let Rule::Without { line, name } = &rule.rule {
             less.entry(*line).or_default().push(name);
         }
     }
-    let tables: file::File =
-        toml::from_str(text).map_err(|error| PolicyError::from_toml(text, &error))?;
     let mut out = text.to_owned();
     let mut expected = policy.clone();
     // From the end, so that places before stay.

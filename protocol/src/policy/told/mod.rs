@@ -4,6 +4,7 @@
 //! allows what was refused.
 
 mod calls;
+mod paths;
 
 use std::net::SocketAddr;
 
@@ -12,6 +13,7 @@ use super::learn::OWN_PORTS;
 use super::{Policy, Port, SocketFamily};
 
 pub use calls::{Kind, names_line, refused_call, socket_lines};
+pub use paths::{Said, guess, said};
 
 /// What is told of a refusal.
 #[derive(Debug, Clone, PartialEq, Eq)]

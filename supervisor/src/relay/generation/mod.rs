@@ -27,6 +27,7 @@ use crate::audit::Audit;
 use crate::bounds::Bounds;
 use crate::evidence::Inspector;
 use crate::exec::running::Running;
+use crate::guess;
 use crate::http::metrics::{Metrics, add};
 use crate::patch::PatchError;
 use crate::process::agent::{Agent, Recipe};
@@ -229,6 +230,16 @@ impl Generation {
         // Before what it says of it, and before its turn's end.
         self.tell_refusals();
         self.handle(Event::FromAgent(line));
+        self.tell_guesses(line);
+    }
+
+    /// Of paths, by what a tool of the agent's has just said: neither counted nor recorded, for nobody refused it for sure.
+    fn tell_guesses(&mut self, line: &[u8]) {
+        let Some(told) = self.parts.told.clone() else { return };
+        let Some(text) = guess::denied(line) else { return };
+        for refusal in told.guesses(&text) {
+            self.handle(Event::Refused { what: &refusal.what, why: &refusal.why, times: 1 });
+        }
     }
 
     /// Tells, counts and records what the walls have refused.
