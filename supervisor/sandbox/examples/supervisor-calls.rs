@@ -33,13 +33,14 @@ fn main() -> io::Result<()> {
         eprintln!("usage: supervisor-calls DIRECTORY");
         process::exit(64);
     };
-    let mut whole = true;
+    let mut wrong = Vec::new();
     for (role, flags) in PUT_ON {
         let rules = role.rules().map_err(io::Error::other)?;
         let made = read(&directory, &rules, flags)?;
-        whole &= report(role, &rules, &made);
+        wrong.extend(report(role, &rules, &made));
     }
-    process::exit(i32::from(!whole))
+    wrong.iter().for_each(|line| println!("{line}"));
+    process::exit(i32::from(!wrong.is_empty()))
 }
 
 fn read(directory: &Path, rules: &[Rule], flags: [u64; 2]) -> io::Result<Made> {
@@ -141,24 +142,27 @@ fn number(word: &str) -> Option<u64> {
     }
 }
 
-fn report(role: Role, rules: &[Rule], made: &Made) -> bool {
-    println!("{}: {} processes", role.name(), made.processes);
-    let mut whole = made.processes > 0;
+/// Prints the list with how often each line was used; what is wrong.
+fn report(role: Role, rules: &[Rule], made: &Made) -> Vec<String> {
+    let list = role.name();
+    println!("{list}: {} processes", made.processes);
+    let mut wrong = Vec::new();
+    if made.processes == 0 {
+        wrong.push(format!("{list}.calls: no process wore it"));
+    }
     for (at, rule) in rules.iter().enumerate().filter(|(_, rule)| rule.verb != Verb::Kill) {
+        let (line, name) = (rule.line, &rule.name);
         let used = made.used.get(&at).copied().unwrap_or(0);
-        let verdict = match (rule.verb, used) {
-            (Verb::Allow, 0) => {
-                whole = false;
-                "IDLE: take it out, or call it `spare` and say who needs it"
-            }
-            (Verb::Spare, 1..) => "used: may be called `allow`",
-            _ => "",
-        };
-        println!("{used:>9} {:4} {:24} {verdict}", rule.line, rule.name);
+        let may = if rule.verb == Verb::Spare && used > 0 { "may be called `allow`" } else { "" };
+        println!("{used:>9} {line:4} {name:24} {may}");
+        if rule.verb == Verb::Allow && used == 0 {
+            wrong.push(format!(
+                "{list}.calls:{line}: {name} is idle: take it out, or call it `spare` and say who needs it"
+            ));
+        }
     }
-    for (name, (count, example)) in &made.unlisted {
-        whole = false;
-        println!("{count:>9}    - {name:24} IN NO LINE: {example}");
-    }
-    whole
+    wrong.extend(made.unlisted.iter().map(|(name, (count, example))| {
+        format!("{list}.calls: {name} is in no line, and was made {count} times: {example}")
+    }));
+    wrong
 }

@@ -1,26 +1,32 @@
 //! A second process of a supervisor's, for what its own filter refuses it while it serves: names, sockets, decoys.
 //!
-//! Forked while there is one thread, it puts on a list of its own (`shield/porter.calls`) and answers: a thread for each errand.
-//! What an errand is, and what comes of it, is its starter's to say; here are the processes, the filter and the socket between
-//! them. It holds nothing of the supervisor's but its log, and is gone as soon as the supervisor is.
+//! Forked while there is one thread, it puts on a list of its own (`shield/porter.calls`), a Landlock domain in which it writes
+//! files in one place alone, and answers: a thread for each errand. What an errand is, and what comes of it, is its starter's to
+//! say; here are the processes, their walls and the socket between them. It holds nothing of the supervisor's but its log, and is
+//! gone as soon as the supervisor is.
 
 use std::any::Any;
-use std::error::Error as _;
+use std::error::Error;
 use std::fmt;
 use std::io::{self, Read as _};
 use std::net::Shutdown;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::{Arc, Weak, mpsc};
 use std::thread::Builder;
 
+use landlock::{
+    ABI, AccessFs, CompatLevel, Compatible as _, PathBeneath, PathFd, Ruleset, RulesetAttr as _,
+    RulesetCreatedAttr as _, RulesetStatus,
+};
 use nix::errno::Errno;
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid};
 
 use crate::forked::{Standard, place_descriptors, quiet_signals};
 use crate::shield::calls::{BadLine, Role};
-use crate::shield::{Confined, ShieldError, confine, harden};
+use crate::shield::{Confined, confine, harden};
 use crate::single::require_single_thread;
 use crate::spawner::channel;
 
@@ -75,11 +81,13 @@ pub enum PorterError {
 // === impl Porter ===
 
 impl Porter {
-    /// Forks the porter, which runs `answer` for each errand, on a thread of its own.
+    /// Forks the porter, which runs `answer` for each errand, on a thread of its own. It makes, writes and removes files below
+    /// `place` and nowhere else.
     ///
     /// # Errors
     /// [`PorterError`].
     pub fn start(
+        place: &Path,
         answer: impl Fn(&[u8]) -> Answer + Clone + Send + 'static,
     ) -> Result<Self, PorterError> {
         require_single_thread().map_err(PorterError::Fork)?;
@@ -89,7 +97,7 @@ impl Porter {
         let forked = unsafe { nix::unistd::fork() };
         match forked.map_err(|errno| PorterError::Fork(errno.into()))? {
             ForkResult::Child => {
-                let code = i32::from(!run(theirs.into(), answer));
+                let code = i32::from(!run(theirs.into(), place, answer));
                 // SAFETY: leaves without the supervisor's atexit handlers and buffers, which are not this process's, and
                 // whatever its threads are at.
                 unsafe { libc::_exit(code) }
@@ -158,11 +166,15 @@ impl fmt::Debug for Answer {
 }
 
 /// Takes over the forked process; false where it did not come to serve.
-fn run(control: OwnedFd, answer: impl Fn(&[u8]) -> Answer + Clone + Send + 'static) -> bool {
+fn run(
+    control: OwnedFd,
+    place: &Path,
+    answer: impl Fn(&[u8]) -> Answer + Clone + Send + 'static,
+) -> bool {
     let Ok(control) = settle(control) else { return false };
-    let shielded = harden().and_then(|_| confine(Role::Porter));
+    let shielded = shield(place);
     // Empty: everything above worked.
-    let words = shielded.as_ref().err().map(in_words).unwrap_or_default();
+    let words = shielded.as_ref().err().map(|error| in_words(&**error)).unwrap_or_default();
     if say(&control, words.as_bytes(), &[]).is_err() || shielded.is_err() {
         return false;
     }
@@ -179,7 +191,24 @@ fn settle(control: OwnedFd) -> Result<UnixStream, Errno> {
     place_descriptors(control, &[], Standard::Log)
 }
 
-fn in_words(error: &ShieldError) -> String {
+fn shield(place: &Path) -> Result<(), Box<dyn Error>> {
+    harden()?;
+    // What a session's scope needs is newer (ABI 6).
+    let changes = AccessFs::from_write(ABI::V3);
+    let restricted = Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(changes)?
+        .create()?
+        .add_rule(PathBeneath::new(PathFd::new(place)?, changes))?
+        .restrict_self()?;
+    if restricted.ruleset != RulesetStatus::FullyEnforced {
+        return Err("Landlock is not enforced: boot with it".into());
+    }
+    confine(Role::Porter)?;
+    Ok(())
+}
+
+fn in_words(error: &dyn Error) -> String {
     let because = std::iter::successors(error.source(), |error| (*error).source());
     because.fold(error.to_string(), |words, error| format!("{words}: {error}"))
 }

@@ -184,7 +184,18 @@ fn in_the_porter() {
 
 /// An errand is a number of a call, as whoever has got hold of the porter would make it.
 fn in_the_porter_inside() {
-    let porter = Porter::start(|words| {
+    let (own, others) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let places = [own.path().join("file"), others.path().join("file")];
+    fs::write(&places[1], "kept").unwrap();
+    let mine = places.clone();
+    let porter = Porter::start(own.path(), move |words| {
+        if let Some(place) = words.strip_prefix(b"write ") {
+            let path = &mine[usize::from(place[0])];
+            let errno = |error: &std::io::Error| error.raw_os_error().unwrap();
+            let done = [fs::write(path, "changed"), fs::create_dir(path.with_extension("d"))];
+            let words = done.map(|done| done.as_ref().map_or_else(errno, |()| 0).to_ne_bytes());
+            return Answer { words: words.concat(), ..Answer::default() };
+        }
         let number = libc::c_long::from_ne_bytes(words.try_into().unwrap());
         // SAFETY: arguments that name nothing. A child that fork(2) makes has a copy of this process and leaves at once.
         let result = unsafe { libc::syscall(number, NOBODY, 0, 0) };
@@ -200,6 +211,11 @@ fn in_the_porter_inside() {
         }
     })
     .unwrap();
+    for (place, expected) in [(0, 0), (1, libc::EACCES)] {
+        let words = porter.ask(&[b"write ".as_slice(), &[place]].concat()).unwrap().words;
+        assert_eq!(words, [expected; 2].map(i32::to_ne_bytes).concat());
+    }
+    assert_eq!(fs::read_to_string(&places[1]).unwrap(), "kept");
     let errno = |number: libc::c_long| {
         let errand = porter.ask(&number.to_ne_bytes())?;
         let socket: std::net::TcpListener = errand.descriptors.into_iter().next().unwrap().into();

@@ -47,8 +47,8 @@ static RANGE: Mutex<()> = Mutex::new(());
 /// # Errors
 /// [`StartError::Shield`] where it has no filter, [`StartError::Other`] where there is no process.
 pub fn start(config: &SharedWorkerConfig, ground: &Ground) -> Result<Porter, StartError> {
-    let (pool, ground) = (config.ports, ground.path().to_owned());
-    porter::Porter::start(move |words| answer(words, pool, &ground))
+    let (pool, place) = (config.ports, ground.path().to_owned());
+    porter::Porter::start(ground.path(), move |words| answer(words, pool, &place))
         .map(|porter| Porter(Arc::new(porter)))
         .map_err(|error| {
             let message = chain(&error);

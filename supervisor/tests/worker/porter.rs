@@ -12,6 +12,7 @@ use nix::unistd::Pid;
 
 use crate::harness::{Who, Worker, call, eventually, lives};
 use crate::many::Many;
+use crate::walls::filters;
 
 /// Its process, which has no other child of the worker's name.
 fn porter(worker: &Worker) -> i32 {
@@ -22,20 +23,17 @@ fn porter(worker: &Worker) -> i32 {
     worker.descendants().into_iter().find(is_porter).unwrap()
 }
 
-/// How many seccomp programs a process wears (proc_pid_status(5)).
-fn filters(pid: i32) -> u32 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let count = status.lines().find_map(|line| line.strip_prefix("Seccomp_filters:"));
-    count.unwrap().trim().parse().unwrap()
-}
-
 #[test]
 fn the_supervisor_and_its_porter_wear_a_filter_each_and_the_status_says_so() {
     let many = Many::new(Who::Own);
     let (worker, address) = many.serve();
-    let around = filters(i32::try_from(std::process::id()).unwrap());
-    assert_eq!(filters(worker.pid().as_raw()), around + 1);
-    assert_eq!(filters(porter(&worker)), around + 1);
+    let around = filters("self").0;
+    for pid in std::iter::once(worker.pid().as_raw()).chain(worker.descendants()) {
+        let (filters, name) = filters(&pid.to_string());
+        let own = u32::from(name != "casemate-spawn");
+        assert_eq!(filters, around + own, "{name}");
+    }
+    assert!(lives(porter(&worker)));
     let (_, status) = call(address, "GET", "/v1/status", Some(&many.own_token()), "");
     let status: SharedStatus = serde_json::from_str(&status).unwrap();
     for name in ["supervisor filter: ", "porter filter: "] {

@@ -79,7 +79,7 @@ fn a_descriptor_of_the_supervisor_reaches_no_agent() {
 }
 
 /// The filters that a process wears, as its `status` counts them (proc_pid_status(5)), and its name.
-fn filters(pid: &str) -> (u32, String) {
+pub(crate) fn filters(pid: &str) -> (u32, String) {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let field =
         |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim();
