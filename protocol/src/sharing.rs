@@ -3,17 +3,17 @@
 //! A worker is bound to one user for the life of its slot. Its own tokens ([`WorkerClaims`]) open the list of its sessions and
 //! nothing of any session; a session's tokens ([`crate::token::Claims`]) open that session and nothing of the worker.
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
+mod config;
+
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{BootId, Generation, Incarnation, SessionId, SlotId};
-use crate::ports::PortPool;
 use crate::tier::Tier;
-use crate::token::PublicKey;
-use crate::worker::{Activity, AgentCommand, AgentState, Repository, WorkerConfig};
+use crate::worker::{Activity, AgentState};
+
+pub use config::{SessionConfig, SharedWorkerConfig, Sharing};
 
 /// The longest name of a user, in bytes.
 const LONGEST_USER: usize = 256;
@@ -64,113 +64,6 @@ impl TryFrom<String> for UserId {
 impl From<UserId> for String {
     fn from(user: UserId) -> Self {
         user.0
-    }
-}
-
-/// Says that a configuration is a [`SharedWorkerConfig`]; one of a single session does not have the field.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Sharing {
-    /// Sessions of one user share the worker.
-    User,
-}
-
-/// What a worker of many sessions is started with, as [`WorkerConfig`] is for one: it begins with none.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SharedWorkerConfig {
-    /// Always `user`.
-    pub sharing: Sharing,
-    /// The one user whose sessions it takes, now and in every later start in this slot.
-    pub user: UserId,
-    /// The slot.
-    pub slot: SlotId,
-    /// Whose signature a token must carry.
-    pub verify_key: PublicKey,
-    /// As [`WorkerConfig::private`]; the slot itself is private in any case.
-    pub private: Vec<PathBuf>,
-    /// The slot's directory: holds `sessions/<place>/{home,work,scratch}`, `state/<session>/` and `run/`.
-    pub volume: PathBuf,
-    /// Where the worker's own port and each session's ports come from.
-    pub ports: PortPool,
-    /// As [`WorkerConfig::listen`].
-    pub listen: SocketAddr,
-    /// As [`WorkerConfig::host_uid`].
-    pub host_uid: Option<u32>,
-    /// As [`WorkerConfig::owner`].
-    #[serde(default)]
-    pub owner: Option<u32>,
-    /// For how long a worker without a session waits for the next one before it ends by itself, in seconds; `None`: for ever.
-    #[serde(default)]
-    pub linger: Option<u64>,
-}
-
-/// `POST /v1/sessions`: a session to be hosted. The fields mean what they mean in [`WorkerConfig`].
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SessionConfig {
-    /// Whose session it is; another user's than the worker's is refused.
-    pub user: UserId,
-    /// The session.
-    pub session: SessionId,
-    /// Its incarnation.
-    pub incarnation: Incarnation,
-    /// Its generation: above every one that was ever hosted in this slot of the session's incarnation.
-    pub generation: Generation,
-    /// `domain`; any other is refused.
-    pub tier: Tier,
-    /// Where the agent's repository comes from.
-    pub repository: Option<Repository>,
-    /// Copied into a new HOME once.
-    pub home_template: Option<PathBuf>,
-    /// Central skills.
-    pub skills: Option<PathBuf>,
-    /// Programs outside the system directories.
-    pub programs: Vec<PathBuf>,
-    /// The policy file's text.
-    pub policy: String,
-    /// The agent, with the credentials that it is handed.
-    pub agent: AgentCommand,
-    /// The range of ports to be tried first, below the pool's `ranges`.
-    pub preferred_ports: u16,
-    /// Further TCP ports that the session may connect to.
-    pub connect: Vec<u16>,
-    /// How long a permission request waits for a client, in seconds.
-    pub permission_ttl: u64,
-    /// How long the agent has between TERM and KILL, in seconds.
-    pub grace: u64,
-}
-
-impl SharedWorkerConfig {
-    /// The configuration of one of its sessions, as if it had a worker of its own. The slot is closed to it but for its own
-    /// places.
-    #[must_use]
-    pub fn host(&self, session: SessionConfig) -> WorkerConfig {
-        let mut private = self.private.clone();
-        private.push(self.volume.clone());
-        WorkerConfig {
-            session: session.session,
-            incarnation: session.incarnation,
-            generation: session.generation,
-            slot: self.slot.clone(),
-            verify_key: self.verify_key,
-            tier: session.tier,
-            private,
-            volume: self.volume.clone(),
-            repository: session.repository,
-            home_template: session.home_template,
-            skills: session.skills,
-            programs: session.programs,
-            policy: session.policy,
-            agent: session.agent,
-            ports: PortPool { preferred: session.preferred_ports, ..self.ports },
-            connect: session.connect,
-            listen: self.listen,
-            permission_ttl: session.permission_ttl,
-            grace: session.grace,
-            host_uid: self.host_uid,
-            owner: self.owner,
-        }
     }
 }
 

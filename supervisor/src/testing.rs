@@ -5,7 +5,7 @@ use std::path::Path;
 
 use casemate_protocol::ids::{Generation, Incarnation, SessionId, SlotId};
 use casemate_protocol::ports::PortPool;
-use casemate_protocol::sharing::{SessionConfig, SharedWorkerConfig, Sharing};
+use casemate_protocol::sharing::{SessionConfig, SharedWorkerConfig};
 use casemate_protocol::tier::Tier;
 use casemate_protocol::token::SigningSecret;
 use casemate_protocol::worker::{AgentCommand, WorkerConfig};
@@ -37,42 +37,13 @@ pub(crate) fn config(volume: &Path) -> WorkerConfig {
     }
 }
 
-/// A valid configuration of a worker of many sessions.
+/// A valid configuration of a worker of many sessions, which never ends by itself.
 pub(crate) fn shared(volume: &Path) -> SharedWorkerConfig {
-    let one = config(volume);
-    SharedWorkerConfig {
-        sharing: Sharing::User,
-        user: "ann".parse().expect("a name"),
-        slot: one.slot,
-        verify_key: one.verify_key,
-        private: one.private,
-        volume: one.volume,
-        ports: one.ports,
-        listen: one.listen,
-        host_uid: None,
-        owner: None,
-        linger: None,
-    }
+    let (worker, _) = config(volume).apart("ann".parse().expect("a name"), 0);
+    SharedWorkerConfig { linger: None, ..worker }
 }
 
 /// A valid session for it, with nothing optional.
 pub(crate) fn hosted(worker: &SharedWorkerConfig) -> SessionConfig {
-    let one = config(&worker.volume);
-    SessionConfig {
-        user: worker.user.clone(),
-        session: one.session,
-        incarnation: one.incarnation,
-        generation: one.generation,
-        tier: one.tier,
-        repository: None,
-        home_template: None,
-        skills: None,
-        programs: Vec::new(),
-        policy: one.policy,
-        agent: one.agent,
-        preferred_ports: 0,
-        connect: Vec::new(),
-        permission_ttl: one.permission_ttl,
-        grace: one.grace,
-    }
+    config(&worker.volume).apart(worker.user.clone(), 0).1
 }

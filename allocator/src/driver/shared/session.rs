@@ -9,9 +9,7 @@ use casemate_allocator_core::record::{Record, Storage as Kept};
 use casemate_allocator_core::recover::{Answer, Observed, is_recorded};
 use casemate_protocol::api::{ApiError, ErrorKind, Phase};
 use casemate_protocol::end::EndReason;
-use casemate_protocol::sharing::{
-    EndSession, Refusal, SessionConfig, SharedWorkerConfig, Sharing, Storage, UserId,
-};
+use casemate_protocol::sharing::{EndSession, Refusal, Storage, UserId};
 use casemate_protocol::token::Audience;
 use casemate_protocol::worker::{StartError, Stop, WorkerConfig};
 use tokio::sync::watch;
@@ -33,42 +31,6 @@ const WORKERS: u32 = 3;
 const LOOKING: Duration = Duration::from_secs(8);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 
-/// A worker's configuration, as that of a worker that is shared and of one session in it.
-fn apart(config: WorkerConfig, user: &UserId, linger: u64) -> (SharedWorkerConfig, SessionConfig) {
-    let user = user.clone();
-    let shared = SharedWorkerConfig {
-        sharing: Sharing::User,
-        user: user.clone(),
-        slot: config.slot,
-        verify_key: config.verify_key,
-        private: config.private,
-        volume: config.volume,
-        ports: config.ports,
-        listen: config.listen,
-        host_uid: config.host_uid,
-        owner: config.owner,
-        linger: Some(linger),
-    };
-    let session = SessionConfig {
-        user,
-        session: config.session,
-        incarnation: config.incarnation,
-        generation: config.generation,
-        tier: config.tier,
-        repository: config.repository,
-        home_template: config.home_template,
-        skills: config.skills,
-        programs: config.programs,
-        policy: config.policy,
-        agent: config.agent,
-        preferred_ports: shared.ports.preferred,
-        connect: config.connect,
-        permission_ttl: config.permission_ttl,
-        grace: config.grace,
-    };
-    (shared, session)
-}
-
 impl Driver {
     /// Starts a session in its user's worker, and that one first where none lives.
     pub(in crate::driver) async fn launch_shared(
@@ -80,7 +42,7 @@ impl Driver {
     ) -> Result<(), ApiError> {
         let record = &stored.record;
         let linger = (record.terms.idle_ttl_ms / 1000).max(1);
-        let (shared, session) = apart(config, user, linger);
+        let (shared, session) = config.apart(user.clone(), linger);
         let cut = cancelled.clone();
         for _ in 0..WORKERS {
             let common = self.common(record, &shared, cut.clone()).await?;
