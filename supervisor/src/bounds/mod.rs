@@ -110,10 +110,16 @@ impl Bounds {
     /// One line for the status, of what holds and who holds it.
     #[must_use]
     pub fn summary(&self) -> String {
-        let by = match self.held_by {
+        Self::words(&self.limits, self.held_by)
+    }
+
+    /// That line, of limits that are still to be set.
+    #[must_use]
+    pub fn words(limits: &policy::Bounds, held_by: HeldBy) -> String {
+        let by = match held_by {
             HeldBy::Kernel => "by the kernel and by count",
             HeldBy::Watch => "by count",
         };
-        format!("bounds {}; processes held {by}", self.limits)
+        format!("bounds {limits}; processes held {by}")
     }
 }

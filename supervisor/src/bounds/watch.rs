@@ -124,7 +124,6 @@ impl Watch {
             None => *told = false,
             Some(text) if !*told => {
                 *told = true;
-                tracing::warn!(text, "bounds");
                 orders.send(Order::Notice(text)).await.ok()?;
             }
             Some(_) => {}

@@ -18,6 +18,8 @@ pub enum Layer {
     Environment,
     /// Resource limits.
     Rlimits,
+    /// Processes, disk and files of all that was started; needs `scope`.
+    Bounds,
 }
 
 /// The layers that stand.
@@ -27,11 +29,19 @@ pub struct Chosen {
     pub walls: Layers,
     /// Only the policy's variables.
     pub environment: bool,
+    /// What the session may take, counted within its scope.
+    pub bounds: bool,
 }
 
 impl Layer {
-    const ALL: [Self; 5] =
-        [Self::Landlock, Self::Scope, Self::Seccomp, Self::Environment, Self::Rlimits];
+    const ALL: [Self; 6] = [
+        Self::Landlock,
+        Self::Scope,
+        Self::Seccomp,
+        Self::Environment,
+        Self::Rlimits,
+        Self::Bounds,
+    ];
 
     fn name(self) -> &'static str {
         match self {
@@ -40,6 +50,7 @@ impl Layer {
             Self::Seccomp => "seccomp",
             Self::Environment => "environment",
             Self::Rlimits => "rlimits",
+            Self::Bounds => "bounds",
         }
     }
 }
@@ -47,7 +58,7 @@ impl Layer {
 // === impl Chosen ===
 
 impl Chosen {
-    /// Of all, or of those in `only`, the ones that are not in `without`.
+    /// Of all, or of those in `only`, the ones that are not in `without`. Bounds go with the scope that they are counted in.
     #[must_use]
     pub fn of(only: &[Layer], without: &[Layer]) -> Self {
         let on = |layer| (only.is_empty() || only.contains(&layer)) && !without.contains(&layer);
@@ -59,6 +70,7 @@ impl Chosen {
                 rlimits: on(Layer::Rlimits),
             },
             environment: on(Layer::Environment),
+            bounds: on(Layer::Bounds) && on(Layer::Scope),
         }
     }
 
@@ -69,6 +81,7 @@ impl Chosen {
             Layer::Seccomp => self.walls.seccomp,
             Layer::Environment => self.environment,
             Layer::Rlimits => self.walls.rlimits,
+            Layer::Bounds => self.bounds,
         }
     }
 
@@ -92,10 +105,16 @@ mod tests {
     #[test]
     fn every_layer_stands_unless_it_is_left_out_and_what_is_left_out_is_named() {
         let all = Chosen::of(&[], &[]);
-        assert!(all.walls == Layers::ALL && all.environment && all.off().is_empty());
+        assert!(all.walls == Layers::ALL && all.environment && all.bounds && all.off().is_empty());
         for layer in Layer::ALL {
-            assert_eq!(Chosen::of(&[], &[layer]).off(), [layer.name()]);
-            assert_eq!(Chosen::of(&[layer], &[]).on(), [layer.name()]);
+            let (off, on) = match layer {
+                Layer::Scope => (vec!["scope", "bounds"], vec!["scope"]),
+                Layer::Bounds => (vec!["bounds"], vec![]),
+                _ => (vec![layer.name()], vec![layer.name()]),
+            };
+            assert_eq!(Chosen::of(&[], &[layer]).off(), off);
+            assert_eq!(Chosen::of(&[layer], &[]).on(), on);
         }
+        assert_eq!(Chosen::of(&[Layer::Bounds, Layer::Scope], &[]).on(), ["scope", "bounds"]);
     }
 }

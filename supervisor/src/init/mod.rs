@@ -8,10 +8,12 @@
 //! |---|---|
 //! | [`options`] | the command line, and what of it is refused |
 //! | [`layers`] | which walls stand, and the words for those that do not |
+//! | [`bounds`] | what of the machine the command may take |
 //! | [`watch`] | signals, grace, the end |
 //! | [`learn`] | a run without walls, and the policy that would have let it pass |
 //! | [`install`] | this program, copied where another container finds it |
 
+mod bounds;
 pub mod install;
 pub mod layers;
 mod learn;
@@ -40,6 +42,7 @@ use serde::Serialize;
 use crate::environment::DEFAULT_PATH;
 use crate::words::chain;
 use crate::worker::identity;
+use bounds::Limits;
 use layers::Chosen;
 use learn::Learner;
 use options::{Checked, Options};
@@ -124,10 +127,14 @@ fn start(options: Options) -> Result<u8, Refused> {
     };
     let wall = wall.map_err(|error| not_built(&error))?;
     let env = environment(&options, &policy, &checked.places, chosen)?;
+    // Without walls there are no bounds either.
+    let limits =
+        (chosen.bounds && learner.is_none()).then(|| Limits::of(policy.bounds, &checked.places));
     announce(&policy, chosen, &checked, learner.is_some());
     if let Some((name, file)) = options.report.as_deref().zip(report) {
         let mut enforcement = wall.summary();
         enforcement.extend(shield.summary());
+        enforcement.extend(limits.as_ref().map(Limits::summary));
         let said = Report {
             policy: &policy.name,
             revision: &policy.revision,
@@ -144,7 +151,7 @@ fn start(options: Options) -> Result<u8, Refused> {
     }
     // Nothing of this process's work is left but to start, to wait and to end.
     casemate_sandbox::shield::confine(Role::Supervisor).map_err(|error| broken(&error))?;
-    let code = watch::run(spawner, chosen.walls.scope, options.grace(), |session| {
+    let code = watch::run(spawner, chosen.walls.scope, limits, options.grace(), |session| {
         spawn(
             session,
             &wall,

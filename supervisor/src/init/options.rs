@@ -71,7 +71,8 @@ pub struct Options {
 }
 
 const HELP: &str = "\
-Exit codes: the command's own, or 128 + its signal; 126 it cannot be run, 127 it is not found; where it was not started:
+Exit codes: the command's own, or 128 + its signal; 126 it cannot be run, 127 it is not found; 76 it took more than the policy's
+[bounds] and was ended; where it was not started:
 64 command line, 65 policy, 66 policy file, 70 shield, 71 the kernel lacks what the policy requires, 73 report, 77 user, 78 tier.
 See docs/exec.md.";
 
@@ -132,6 +133,11 @@ impl Options {
 
     /// The places, each a directory and none of them everything.
     pub(super) fn check(&self, policy: &Policy) -> Result<Checked, Refused> {
+        if self.layers.contains(&Layer::Bounds) && !self.layers().walls.scope {
+            return Err(usage(
+                "--layers bounds: they are counted in the scope: keep the layer scope",
+            ));
+        }
         if self.tier < policy.tier {
             return Err(Refused {
                 code: exit::TIER,

@@ -12,6 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::bounds::{Held, Limits};
 use super::{Refused, broken, say};
 use crate::process::agent::signal_group;
 use crate::process::reaper::{Reaper, Session};
@@ -32,10 +33,11 @@ const LOOK: Duration = Duration::from_millis(5);
 /// How long the kernel may take to end what was killed.
 const KILLED_WITHIN: Duration = Duration::from_secs(10);
 
-/// Starts the command with `start` and leaves when nothing of it is left; its exit code.
+/// Starts the command with `start`, held to `limits`, and leaves when nothing of it is left; its exit code.
 pub(super) fn run(
     spawner: Spawner,
     scoped: bool,
+    limits: Option<Limits>,
     grace: Duration,
     start: impl FnOnce(&SessionSpawner) -> Result<i32, Refused>,
 ) -> Result<u8, Refused> {
@@ -43,8 +45,8 @@ pub(super) fn run(
         .enable_all()
         .build()
         .map_err(|error| broken(&error))?;
-    let code =
-        tokio::task::LocalSet::new().block_on(&runtime, watch(&spawner, scoped, grace, start));
+    let code = tokio::task::LocalSet::new()
+        .block_on(&runtime, watch(&spawner, scoped, limits, grace, start));
     spawner.end();
     code
 }
@@ -52,6 +54,7 @@ pub(super) fn run(
 async fn watch(
     spawner: &Spawner,
     scoped: bool,
+    limits: Option<Limits>,
     grace: Duration,
     start: impl FnOnce(&SessionSpawner) -> Result<i32, Refused>,
 ) -> Result<u8, Refused> {
@@ -70,13 +73,19 @@ async fn watch(
             crate::words::chain(&error)
         ),
     })?;
-    let session = Session::new(session, reaper);
+    let session = Rc::new(Session::new(session, reaper));
+    let mut held = limits.map(|limits| limits.hold(&session)).transpose()?;
     let pid = start(&session.spawner)?;
     let mut end = session.end_of(pid);
     let mut deadline: Option<Instant> = None;
+    let mut excess = None;
     let ended = loop {
         tokio::select! {
             exit = &mut end => break exit.ok(),
+            cause = too_much(&mut held) => {
+                excess = Some(cause);
+                break None;
+            }
             Some(signal) = signals.recv() => {
                 signal_group(pid, signal);
                 if signal == Signal::SIGTERM {
@@ -91,6 +100,7 @@ async fn watch(
             () = session.reaper.spawner_end() => break None,
         }
     };
+    let excess = excess.or_else(|| held.as_ref().and_then(Held::broken));
     if scoped {
         session.close().await;
     } else {
@@ -99,7 +109,18 @@ async fn watch(
     if !all_gone(spawner.pid()).await {
         say("killed processes have not ended: they hang in the kernel");
     }
+    if let Some(cause) = excess {
+        say(&cause);
+        return Ok(exit::BOUNDS);
+    }
     Ok(ended.map_or(exit::SOFTWARE, |exit| exit.code()))
+}
+
+async fn too_much(held: &mut Option<Held>) -> String {
+    match held {
+        Some(held) => held.too_much().await,
+        None => std::future::pending().await,
+    }
 }
 
 async fn at(when: Option<Instant>) {

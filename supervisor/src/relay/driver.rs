@@ -153,7 +153,10 @@ async fn carry_out(generation: &mut Generation, order: Order) {
             generation.reopen();
             let _ = answer.send(());
         }
-        Order::Notice(text) => generation.handle(Event::Notice(&text)),
+        Order::Notice(text) => {
+            tracing::warn!(text, "bounds");
+            generation.handle(Event::Notice(&text));
+        }
         Order::End(cause) => generation.end(&cause, exit::BOUNDS).await,
         Order::Stop(code, words) => generation.stop(code, &words).await,
         Order::Signal(signal) => generation.signal(signal),
