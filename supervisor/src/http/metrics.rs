@@ -71,10 +71,7 @@ impl Metrics {
     ) -> String {
         let mut text = String::with_capacity(2048);
         let mut line = |name: &str, kind: &str, help: &str, value: u64| {
-            let _ = write!(
-                text,
-                "# HELP casemate_{name} {help}\n# TYPE casemate_{name} {kind}\ncasemate_{name} {value}\n"
-            );
+            metric(&mut text, name, kind, help, value);
         };
         let running = matches!(status.agent, AgentState::Running { .. });
         let (busy, idle_ms) = match status.activity {
@@ -113,10 +110,7 @@ impl Metrics {
     ) -> String {
         let mut text = String::with_capacity(2048);
         let mut line = |name: &str, kind: &str, help: &str, value: u64| {
-            let _ = write!(
-                text,
-                "# HELP casemate_{name} {help}\n# TYPE casemate_{name} {kind}\ncasemate_{name} {value}\n"
-            );
+            metric(&mut text, name, kind, help, value);
         };
         let count = |holds: &dyn Fn(&SessionSummary) -> bool| {
             sessions.iter().filter(|session| holds(session)).count() as u64
@@ -154,6 +148,14 @@ impl Metrics {
         );
         line("orphans_reaped_total", "Orphaned processes reaped.", orphans);
     }
+}
+
+/// One number, as Prometheus reads it.
+fn metric(text: &mut String, name: &str, kind: &str, help: &str, value: u64) {
+    let _ = write!(
+        text,
+        "# HELP casemate_{name} {help}\n# TYPE casemate_{name} {kind}\ncasemate_{name} {value}\n"
+    );
 }
 
 fn bounds(line: &mut dyn FnMut(&str, &str, &str, u64), usage: &Usage) {
