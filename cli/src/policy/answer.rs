@@ -59,6 +59,7 @@ pub(crate) fn give(
         Question::Bind { transport, port } => port_of(*transport, Way::Bind, None, *port),
         Question::Scope(kind) => Some(decide::scope(policy, *kind)),
         Question::Limit(resource) => Some(decide::limit(policy, *resource)),
+        Question::Bound(bound) => Some(decide::bound(policy, *bound)),
         Question::Syscall { name, arguments } => {
             if casemate_sandbox::syscall_number(name).is_none() {
                 return Err(format!("this machine has no system call \"{name}\": see syscalls(2)"));
@@ -196,6 +197,10 @@ mod tests {
             "{files}"
         );
         assert!(files.contains("soft limit 1024, hard limit 65536"), "{files}");
+        let disk = ask("bound disk").unwrap();
+        let bounds = DEVELOPER[..DEVELOPER.find("[bounds]").unwrap()].lines().count();
+        assert!(disk.contains("[bounds] disk: a build,") && disk.contains("up to 64GiB"), "{disk}");
+        assert!(disk.starts_with(&format!("allowed: line {}", bounds + 1)), "{disk} {bounds}");
         assert!(ask("env AWS_SECRET_ACCESS_KEY").unwrap().starts_with("refused\n"));
     }
 

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use casemate_protocol::codes::exit;
 use casemate_protocol::policy::decide::Setting;
-use casemate_protocol::policy::{self, Diff, Place as Placeholder, Policy, PolicyError};
+use casemate_protocol::policy::{self, Bounds, Diff, Place as Placeholder, Policy, PolicyError};
 use casemate_protocol::ports::PortRange;
 use casemate_protocol::tier::Tier;
 use clap::Subcommand;
@@ -43,7 +43,8 @@ enum Command {
     /// Say what a policy answers, and the rule that decides
     ///
     /// Questions: /PATH or {home}/PATH; connect HOST:PORT[/udp]; bind PORT[/udp]; signal; abstract-socket; syscall NAME
-    /// [ARGUMENT...] (`_`: any); socket or socketpair FAMILY TYPE [PROTOCOL]; rlimit NAME; env NAME.
+    /// [ARGUMENT...] (`_`: any); socket or socketpair FAMILY TYPE [PROTOCOL]; rlimit NAME; bound NAME; env
+    /// NAME.
     Explain(Explain),
     /// From the kernel's records of refusals (`[log]`) to the smallest policy that lets them through, for you to accept
     ///
@@ -169,22 +170,27 @@ fn check(named: &str, as_json: bool, home: &Path) -> Result<u8, Failure> {
                 "socket": policy.sockets.allow.len(), "syscall": policy.syscalls.len(),
                 "environment": policy.environment.len(), "rlimit": policy.rlimits.len(),
             });
+            let Bounds { processes, disk, files, line: _ } = policy.bounds;
+            let bounds = json!({"processes": processes, "disk": disk, "files": files});
             output::write(format!(
                 "{}\n",
                 json!({
                     "ok": true, "policy": named, "name": policy.name, "revision": policy.revision,
                     "tier": policy.tier, "landlock_abi": policy.landlock_abi, "rules": rules,
+                    "bounds": bounds,
                 })
             ))?;
             Ok(exit::OK)
         }
         Ok(policy) => {
             output::write(format!(
-                "{named}: ok, revision {}\n{} rules, tier {} or stronger, Landlock ABI {} or later\n",
+                "{named}: ok, revision {}\n{} rules, tier {} or stronger, Landlock ABI {} or later\nbounds of a session: {}{}\n",
                 policy.revision,
                 policy.rule_count(),
                 policy.tier,
-                policy.landlock_abi
+                policy.landlock_abi,
+                policy.bounds,
+                if policy.bounds.line.is_some() { "" } else { " (defaults: no [bounds])" },
             ))?;
             Ok(exit::OK)
         }

@@ -2,11 +2,11 @@
 
 use casemate_protocol::policy::decide::Transport;
 use casemate_protocol::policy::{
-    PathTemplate, Resource, Scope, SocketCall, SocketFamily, SocketType,
+    Bound, PathTemplate, Resource, Scope, SocketCall, SocketFamily, SocketType,
 };
 
 const FORMS: &str = "ask for /PATH or {home}/PATH, connect HOST:PORT[/udp], bind PORT[/udp], signal, abstract-socket, \
-                     syscall NAME [ARGUMENT...], socket|socketpair FAMILY TYPE [PROTOCOL], rlimit NAME or env NAME";
+                     syscall NAME [ARGUMENT...], socket|socketpair FAMILY TYPE [PROTOCOL], rlimit NAME, bound NAME or env NAME";
 
 /// A question.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,6 +16,7 @@ pub(crate) enum Question {
     Bind { transport: Transport, port: u16 },
     Scope(Scope),
     Limit(Resource),
+    Bound(Bound),
     Syscall { name: String, arguments: Vec<Option<u64>> },
     Socket { call: SocketCall, family: u64, kind: u64, protocol: Option<u64> },
     Variable(String),
@@ -37,6 +38,7 @@ impl Question {
             ["signal"] => Ok(Self::Scope(Scope::Signal)),
             ["abstract-socket"] => Ok(Self::Scope(Scope::AbstractUnixSocket)),
             ["rlimit", name] => limit(name),
+            ["bound", name] => bound(name),
             ["syscall", name, arguments @ ..] if arguments.len() <= 6 => {
                 let arguments = arguments
                     .iter()
@@ -72,6 +74,14 @@ fn limit(name: &str) -> Result<Question, String> {
     known.map(Question::Limit).ok_or_else(|| {
         let names = Resource::ALL.map(|known| known.to_string()).join(", ");
         format!("\"{name}\" is no resource: write one of {names}")
+    })
+}
+
+fn bound(name: &str) -> Result<Question, String> {
+    let known = Bound::ALL.into_iter().find(|known| known.to_string() == name);
+    known.map(Question::Bound).ok_or_else(|| {
+        let names = Bound::ALL.map(|known| known.to_string()).join(", ");
+        format!("\"{name}\" is no bound: write one of {names}")
     })
 }
 
@@ -176,6 +186,7 @@ mod tests {
         assert_eq!(parse("signal"), Ok(Question::Scope(Scope::Signal)));
         assert_eq!(parse("abstract-socket"), Ok(Question::Scope(Scope::AbstractUnixSocket)));
         assert_eq!(parse("rlimit nofile"), Ok(Question::Limit(Resource::Nofile)));
+        assert_eq!(parse("bound disk"), Ok(Question::Bound(Bound::Disk)));
         let arguments = vec![Some(0x10), None, Some(u64::MAX)];
         let call = Question::Syscall { name: "clone".to_owned(), arguments };
         assert_eq!(parse("syscall clone 0x10 _ -1"), Ok(call));
@@ -201,6 +212,7 @@ mod tests {
             ("socket inet dgram quic", "is no protocol"),
             ("connect 80/sctp", "has no port rules"),
             ("rlimit files", "is no resource: write one of as, core"),
+            ("bound nofile", "is no bound: write one of processes, disk, files"),
             ("env", "ask for"),
         ];
         for (text, part) in cases {

@@ -31,6 +31,17 @@ pub struct Bounds {
     pub line: Option<usize>,
 }
 
+/// One of them, to ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bound {
+    /// [`Bounds::processes`].
+    Processes,
+    /// [`Bounds::disk`].
+    Disk,
+    /// [`Bounds::files`].
+    Files,
+}
+
 /// Below this no agent that runs commands gets far: Node alone has eleven threads.
 pub const LEAST_TASKS: u32 = 32;
 
@@ -39,6 +50,22 @@ pub const LEAST_TASKS: u32 = 32;
 const TASKS: u32 = 2048;
 const DISK: u64 = 64 << 30;
 const FILES: u64 = 4_000_000;
+
+impl Bound {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Processes, Self::Disk, Self::Files];
+}
+
+/// As in a policy.
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Processes => "processes",
+            Self::Disk => "disk",
+            Self::Files => "files",
+        })
+    }
+}
 
 impl Default for Bounds {
     fn default() -> Self {

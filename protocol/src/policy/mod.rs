@@ -31,7 +31,7 @@ use sha2::{Digest, Sha256};
 
 use crate::tier::Tier;
 
-pub use bounds::{Bounds, LEAST_TASKS, Size};
+pub use bounds::{Bound, Bounds, LEAST_TASKS, Size};
 pub use diff::{Diff, Difference};
 pub use egress::Egress;
 pub use error::PolicyError;
@@ -99,6 +99,8 @@ pub struct Policy {
     pub log: Option<LogRule>,
     /// What a session may take of the machine.
     pub bounds: Bounds,
+    /// Why; empty where the policy says nothing of bounds.
+    pub bounds_reason: String,
     /// Whether whoever prompts is told of refusals.
     pub denials: Telling,
     /// Whether its walls may be opened to learn.

@@ -16,6 +16,7 @@ mod exec_shared;
 mod floors;
 mod git;
 mod harness;
+mod hogs;
 mod many;
 mod matrix;
 mod porter;

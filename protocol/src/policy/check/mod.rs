@@ -58,6 +58,7 @@ impl<'a> Checker<'a> {
         let (landlock, sockets) = (file.landlock.into_inner(), file.sockets.into_inner());
         self.reason(landlock.reason)?;
         let sockets_reason = self.reason(sockets.reason)?;
+        let (bounds, bounds_reason) = self.bounds(file.bounds)?;
         Ok(Policy {
             revision,
             name: file.name.into_inner(),
@@ -86,7 +87,8 @@ impl<'a> Checker<'a> {
             environment: self.environment(file.environment)?,
             rlimits: self.rlimits(file.rlimit)?,
             log: file.log.map(|rule| self.log(rule)).transpose()?,
-            bounds: self.bounds(file.bounds)?,
+            bounds,
+            bounds_reason,
             denials: file.denials,
             learning: file.learning,
         })
@@ -304,12 +306,12 @@ impl<'a> Checker<'a> {
         Ok(checked)
     }
 
-    fn bounds(&self, table: Option<Spanned<bounds::File>>) -> Checked<Bounds> {
+    fn bounds(&self, table: Option<Spanned<bounds::File>>) -> Checked<(Bounds, String)> {
         let default = Bounds::default();
-        let Some(table) = table else { return Ok(default) };
+        let Some(table) = table else { return Ok((default, String::new())) };
         let line = Some(self.line(&table));
         let bounds::File { processes, disk, files, reason } = table.into_inner();
-        self.reason(reason)?;
+        let reason = self.reason(reason)?;
         let processes = match processes {
             None => default.processes,
             Some(value) => match self.limit(&value)?.map(u32::try_from).transpose() {
@@ -334,7 +336,7 @@ impl<'a> Checker<'a> {
             },
         };
         let files = files.map_or(Ok(default.files), |value| self.limit(&value))?;
-        Ok(Bounds { processes, disk, files, line })
+        Ok((Bounds { processes, disk, files, line }, reason))
     }
 
     fn limit(&self, value: &Spanned<toml::Value>) -> Checked<Option<u64>> {

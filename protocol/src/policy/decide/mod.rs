@@ -1,5 +1,5 @@
 //! What a policy answers, and the rule that says so: for a path, a port, a host, a system call, a socket, a scope, a limit,
-//! a variable.
+//! a bound, a variable.
 //!
 //! Pure: a policy and a [`Setting`] in, a [`Decision`] out; the sandbox's tests hold it against what the kernel does.
 //! It answers for one policy alone. What no policy can grant (keys, other sessions) is refused when a wall is built,
@@ -16,7 +16,7 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
-use super::{Errno, Place, Policy, Resource, Scope};
+use super::{Bound, Errno, Place, Policy, Resource, Scope};
 use crate::ports::PortRange;
 use crate::tier::Tier;
 
@@ -173,4 +173,31 @@ pub fn limit(policy: &Policy, resource: Resource) -> Decision {
         return decision.note("it counts every process of the uid: it does not bound one session");
     }
     decision
+}
+
+/// How much of the machine a whole session may take: allowed up to what the notes say.
+#[must_use]
+pub fn bound(policy: &Policy, asked: Bound) -> Decision {
+    let bounds = &policy.bounds;
+    let name = asked.to_string();
+    let cited =
+        bounds.line.map(|line| Cited::new(line, format!("[bounds] {name}"), &policy.bounds_reason));
+    let named = bounds.named().into_iter().find(|(known, ..)| *known == name);
+    let (_, most, words) = named.unwrap_or(("", u64::MAX, "unlimited".to_owned()));
+    let decision = match cited {
+        None => Decision::allowed(None).note("the policy has no [bounds]: the defaults hold"),
+        cited => Decision::allowed(cited),
+    };
+    let decision = decision.note(format!("up to {words}, by all that a session runs together"));
+    if most == u64::MAX {
+        return decision;
+    }
+    decision.note(match asked {
+        Bound::Processes => {
+            "above: fork(2) fails where the kernel counts the worker by itself, else the session is ended"
+        }
+        Bound::Disk | Bound::Files => {
+            "above: the chat is told; an eighth above, beyond what was there at the start, the session is ended"
+        }
+    })
 }

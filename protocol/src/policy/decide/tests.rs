@@ -1,7 +1,7 @@
 //! Answers on a small policy, each with the line that decides.
 
 use super::*;
-use crate::policy::{Access, BUILT_IN, PathTemplate, SocketCall, SocketFamily};
+use crate::policy::{Access, BUILT_IN, Bound, DEVELOPER, PathTemplate, SocketCall, SocketFamily};
 
 const POLICY: &str = r#"version = 1
 name = "t"
@@ -227,6 +227,30 @@ fn variables_are_left_out_unless_named() {
     assert_eq!(home.notes, ["set to {home}/x{{}}"]);
     let token = variable(&policy(), "TOKEN");
     assert_eq!((token.outcome, token.rule), (Outcome::Refused, None));
+}
+
+#[test]
+fn a_bound_is_told_with_its_line_or_as_the_default() {
+    let notes = |policy: &Policy, bound| super::bound(policy, bound).notes.join("; ");
+    for (_, text) in BUILT_IN {
+        let policy = Policy::parse(text).unwrap();
+        for bound in Bound::ALL {
+            let rule = super::bound(&policy, bound).rule.unwrap();
+            assert_eq!(text.lines().nth(rule.line - 1), Some("[bounds]"));
+            assert_eq!(rule.what, format!("[bounds] {bound}"));
+            assert!(!rule.reason.is_empty());
+        }
+    }
+    let policy = Policy::parse(DEVELOPER).unwrap();
+    assert!(notes(&policy, Bound::Processes).contains("up to 2048"));
+    assert!(notes(&policy, Bound::Disk).contains("up to 64GiB"));
+    let table = DEVELOPER.find("[bounds]").unwrap();
+    let without = Policy::parse(&DEVELOPER[..table]).unwrap();
+    assert_eq!(super::bound(&without, Bound::Files).rule, None);
+    assert!(notes(&without, Bound::Files).contains("the defaults hold; up to 4000000"));
+    let unlimited = DEVELOPER.replace("disk = \"64GiB\"", "disk = \"unlimited\"");
+    let unlimited = notes(&Policy::parse(&unlimited).unwrap(), Bound::Disk);
+    assert!(unlimited.contains("up to unlimited") && !unlimited.contains("ended"), "{unlimited}");
 }
 
 /// A cited line is the line of a table's head in the file, for every rule of every built-in policy.
