@@ -58,6 +58,14 @@ impl Diff {
                 otherwise.push(Difference { kind: "log", text, line });
             }
         }
+        let need = |policy: &Policy| policy.log.as_ref().is_some_and(|log| log.required);
+        if need(a) != need(b) {
+            let (who, line) = if need(a) { ("A", None) } else { ("B", b.log.as_ref()) };
+            let text = format!("a kernel that cannot log is refused in {who} only");
+            otherwise.push(Difference { kind: "log", text, line: line.map(|log| log.line) });
+        }
+        otherwise.extend(required(a, b));
+        otherwise.extend(soft_limits(a, b));
         if a.denials != b.denials {
             let text = format!("refusals are {} in A, {} in B", a.denials, b.denials);
             otherwise.push(Difference { kind: "denials", text, line: None });
@@ -250,6 +258,50 @@ fn sockets(narrow: &Policy, wide: &Policy) -> BTreeMap<String, usize> {
         }
     }
     found
+}
+
+/// Paths without which one policy starts no worker and the other does.
+fn required(a: &Policy, b: &Policy) -> Vec<Difference> {
+    let [ours, theirs] = [a, b].map(|policy| {
+        let rules = policy.paths.iter().filter(|rule| rule.required);
+        rules.map(|rule| (rule.path.to_string(), rule.line)).collect::<BTreeMap<_, _>>()
+    });
+    let only =
+        |own: &BTreeMap<String, usize>, other: &BTreeMap<String, usize>, who: &str, here: bool| {
+            own.iter()
+                .filter(|(path, _)| !other.contains_key(*path))
+                .map(|(path, line)| Difference {
+                    kind: "path",
+                    text: format!("{path} has to be there in {who} only"),
+                    line: here.then_some(*line),
+                })
+                .collect::<Vec<_>>()
+        };
+    [only(&ours, &theirs, "A", false), only(&theirs, &ours, "B", true)].concat()
+}
+
+/// Limits that a session begins with; it may raise them up to the hard ones, which are compared as what is allowed.
+fn soft_limits(a: &Policy, b: &Policy) -> Vec<Difference> {
+    let rule = |policy: &Policy, like: &RlimitRule| {
+        policy.rlimits.iter().find(|rule| rule.resource == like.resource).cloned()
+    };
+    let words = |rule: Option<&RlimitRule>| match rule.map(|rule| rule.soft) {
+        Some(Some(soft)) => soft.to_string(),
+        Some(None) => "without limit".to_owned(),
+        None => "as its supervisor does".to_owned(),
+    };
+    let named = a.rlimits.iter().chain(b.rlimits.iter().filter(|own| rule(a, own).is_none()));
+    named
+        .filter_map(|one| {
+            let (ours, theirs) = (rule(a, one), rule(b, one));
+            let [ours, text] = [ours.as_ref(), theirs.as_ref()].map(words);
+            (ours != text).then(|| Difference {
+                kind: "rlimit",
+                text: format!("{} begins {ours} in A, {text} in B", one.resource),
+                line: theirs.map(|rule| rule.line),
+            })
+        })
+        .collect()
 }
 
 fn variables(policy: &Policy) -> BTreeMap<&str, (String, usize)> {

@@ -227,3 +227,110 @@ fn whether_refusals_are_told_is_a_difference() {
     assert_eq!(diff.otherwise.len(), 1);
     assert_eq!(diff.otherwise[0].text, "refusals are told in A, quiet in B");
 }
+
+/// Each key of the format that decides something, changed alone. Not here: `version`, `name` and `reason`, which decide nothing.
+#[test]
+fn each_key_that_decides_something_is_compared() {
+    let rules = r#"denials = "told"
+[[path]]
+path = "/x"
+access = ["read"]
+required = true
+tier = "domain"
+[[tcp]]
+connect = [80]
+bind = [81]
+[[scope]]
+kind = "signal"
+[[syscall]]
+names = ["ptrace"]
+errno = "EPERM"
+when = [{ arg = 0, bits = 64, op = "equal", value = 1 }]
+[[socket]]
+family = "inet"
+types = ["dgram"]
+protocols = [17]
+calls = ["socket"]
+tier = "domain"
+abi = 8
+[[environment]]
+pass = ["A"]
+set = { B = "b" }
+[[rlimit]]
+resource = "nofile"
+soft = 64
+hard = 128
+[log]
+what = ["seccomp"]
+required = true
+[bounds]
+processes = 100
+disk = "1GiB"
+files = 1000
+"#;
+    let udp = "[[udp]]\nconnect = [82]\nbind = [83]\n[[socket]]\nfamily = \"inet\"\n\
+               types = [\"dgram\"]\nprotocols = [17]\ncalls = [\"socket\"]\n";
+    let parse = |rules: &str, abi: u32| {
+        let head = "version = 1\nname = \"t\"\ntier = \"domain\"\n";
+        let tail = format!("[landlock]\nabi = {abi}\n[sockets]\nerrno = \"EACCES\"\n");
+        let mut table = String::new();
+        for line in format!("{head}{rules}{tail}").lines() {
+            if line.starts_with('[') && !table.is_empty() {
+                table.push_str("reason = \"r\"\n");
+            }
+            table.push_str(line);
+            table.push('\n');
+        }
+        table.push_str("reason = \"r\"\n");
+        // The head is no table and has no reason.
+        Policy::parse(&table.replacen("reason = \"r\"\n", "", 1))
+            .unwrap_or_else(|error| panic!("{error}\n{table}"))
+    };
+    for (from, to) in [
+        ("denials = \"told\"", "denials = \"quiet\""),
+        ("path = \"/x\"", "path = \"/y\""),
+        ("access = [\"read\"]", "access = [\"read\", \"write\"]"),
+        ("required = true\ntier = \"domain\"", "tier = \"domain\""),
+        ("required = true\ntier = \"domain\"", "required = true\ntier = \"namespace\""),
+        ("connect = [80]", "connect = [90]"),
+        ("bind = [81]", "bind = [91]"),
+        ("kind = \"signal\"", "kind = \"abstract-unix-socket\""),
+        ("names = [\"ptrace\"]", "names = [\"kcmp\"]"),
+        ("errno = \"EPERM\"", "errno = \"ENOSYS\""),
+        ("arg = 0", "arg = 1"),
+        ("bits = 64, op = \"equal\"", "bits = 32, op = \"equal\""),
+        ("op = \"equal\"", "op = \"not-equal\""),
+        ("value = 1", "value = 2"),
+        ("family = \"inet\"", "family = \"inet6\""),
+        ("types = [\"dgram\"]", "types = [\"stream\"]"),
+        ("protocols = [17]", "protocols = [0]"),
+        ("calls = [\"socket\"]", "calls = [\"socketpair\"]"),
+        ("tier = \"domain\"\nabi", "tier = \"namespace\"\nabi"),
+        ("abi = 8", "abi = 9"),
+        ("pass = [\"A\"]", "pass = [\"C\"]"),
+        ("B = \"b\"", "B = \"c\""),
+        ("resource = \"nofile\"", "resource = \"core\""),
+        ("soft = 64", "soft = 32"),
+        ("hard = 128", "hard = 256"),
+        ("what = [\"seccomp\"]", "what = [\"seccomp\", \"landlock\"]"),
+        ("required = true\n[bounds]", "[bounds]"),
+        ("processes = 100", "processes = 101"),
+        ("disk = \"1GiB\"", "disk = \"2GiB\""),
+        ("files = 1000", "files = 1001"),
+    ] {
+        changed(&|text| parse(text, 7), rules, from, to);
+    }
+    for (from, to) in [("connect = [82]", "connect = [92]"), ("bind = [83]", "bind = [93]")] {
+        changed(&|text| parse(text, 10), udp, from, to);
+    }
+    changed(&|text| parse(text, 6), "[egress]\nmode = \"open\"\n", "open", "none");
+}
+
+fn changed(parse: &dyn Fn(&str) -> Policy, rules: &str, from: &str, to: &str) {
+    assert_eq!(rules.matches(from).count(), 1, "{from}");
+    let (whole, other) = (parse(rules), parse(&rules.replacen(from, to, 1)));
+    assert!(Diff::between(&whole, &parse(rules)).is_empty());
+    for (a, b) in [(&whole, &other), (&other, &whole)] {
+        assert!(!Diff::between(a, b).is_empty(), "{from} and {to}");
+    }
+}

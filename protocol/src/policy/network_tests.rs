@@ -170,7 +170,7 @@ fn audit_is_developer_with_a_log() {
     let lost: Vec<&str> = diff.only_a.iter().map(|one| one.text.as_str()).collect();
     assert_eq!(lost, ["a kernel with Landlock ABI 6"]);
     assert!(diff.otherwise.iter().all(|one| one.kind == "log"), "{:?}", diff.otherwise);
-    assert_eq!(diff.otherwise.len(), 2);
+    assert_eq!(diff.otherwise.len(), 3, "two sources, and that they are required");
     assert!(audit.log.is_some_and(|log| log.required));
     // And nothing that a comparison of meanings could overlook.
     let rest = Policy {
