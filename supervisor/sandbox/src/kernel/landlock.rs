@@ -13,31 +13,23 @@ use nix::errno::Errno;
 
 use super::trial::{Outcome, words};
 use crate::spawner::SignalScope;
-use crate::wall::lacks;
+use crate::wall::{errata, lacks};
 
-/// `LANDLOCK_CREATE_RULESET_VERSION` and `_ERRATA` of linux/landlock.h.
+/// `LANDLOCK_CREATE_RULESET_VERSION` of linux/landlock.h.
 const VERSION: u32 = 1;
-const ERRATA: u32 = 2;
 
 /// The ABI; 0 where Landlock is off.
 pub(super) fn abi() -> u32 {
     query(VERSION).unwrap_or(0)
 }
 
-/// `abi 7, errata 1 2 3`.
+/// `abi 7, errata fixed 1 2 3, does not restrict …`.
 pub(super) fn version() -> String {
-    match (query(VERSION), query(ERRATA)) {
-        (Err(errno), _) => format!("off: {}", words(errno)),
-        // The errata query came later than the version query and was ported back; its absence is not an error.
-        (Ok(abi), Err(_)) => format!("abi {abi}, errata unknown"),
-        (Ok(abi), Ok(bits)) => {
-            let fixed: Vec<String> = (0..u32::BITS)
-                .filter(|bit| bits >> bit & 1 == 1)
-                .map(|bit| (bit + 1).to_string())
-                .collect();
-            let errata = if fixed.is_empty() { "none".to_owned() } else { fixed.join(" ") };
+    match query(VERSION) {
+        Err(errno) => format!("off: {}", words(errno)),
+        Ok(abi) => {
             let missing = lacks(abi).map_or_else(String::new, |missing| format!(", {missing}"));
-            format!("abi {abi}, errata {errata}{missing}")
+            format!("abi {abi}, {}{missing}", errata(abi))
         }
     }
 }

@@ -5,6 +5,7 @@
 
 mod egress;
 mod environment;
+mod errata;
 mod error;
 mod grants;
 mod lacks;
@@ -36,11 +37,12 @@ pub use egress::check_egress;
 use nix::sys::resource::{Resource, getrlimit};
 
 pub use environment::environment;
+pub(crate) use errata::errata;
 pub use error::WallError;
 pub(crate) use lacks::lacks;
 pub use log::Logging;
 pub use rlimits::Rlimit;
-pub use ruleset::{landlock_abi, landlock_errata};
+pub use ruleset::landlock_abi;
 pub use seccomp::check_calls;
 pub(crate) use seccomp::{Verdicts, learning, notifying, own_architecture, telling};
 pub use syscalls::syscall_number;

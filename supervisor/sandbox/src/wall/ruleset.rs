@@ -14,6 +14,7 @@ use landlock::{
     Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, Scope,
 };
 
+use super::errata::errata;
 use super::grants::{self, Grant};
 use super::lacks::lacks;
 use super::never::Never;
@@ -24,6 +25,8 @@ use super::{Layers, Places, WallError};
 /// The newest ABI whose rights are used: all that the crate knows.
 const NEWEST: ABI = ABI::V10;
 const NEWEST_NUMBER: u32 = 10;
+/// The first ABI with `LANDLOCK_RESTRICT_SELF_TSYNC`, which would put one session's wall around every other's threads.
+const ALL_THREADS: u32 = 8;
 /// The first ABI that restricts UDP ports.
 const UDP: u32 = 10;
 
@@ -51,13 +54,6 @@ pub fn landlock_abi() -> io::Result<u32> {
         )
     };
     u32::try_from(abi).map_err(|_| io::Error::last_os_error())
-}
-
-/// The numbers of the errata that this kernel has fixed (landlock(7)), from 1.
-#[must_use]
-pub fn landlock_errata() -> Vec<u32> {
-    let bits = landlock::Erratum::current().bits();
-    (1..=32).filter(|number| bits & (1 << (number - 1)) != 0).collect()
 }
 
 /// What the policy requires, against what there is.
@@ -284,15 +280,18 @@ fn refused(what: &str, source: RulesetError) -> WallError {
 }
 
 fn notes(policy: &Policy, abi: u32, granted: usize, skipped: &[String]) -> Vec<String> {
-    let errata = landlock_errata();
-    let errata: Vec<_> = errata.iter().map(u32::to_string).collect();
-    let errata = if errata.is_empty() { "none".to_owned() } else { errata.join(" ") };
     let mut notes = vec![format!(
-        "landlock abi {abi} (required {}), errata fixed {errata}, {granted} paths, {} scopes",
+        "landlock abi {abi} (required {}), {}, {granted} paths, {} scopes",
         policy.landlock_abi,
+        errata(abi),
         policy.scopes.len()
     )];
     notes.extend(lacks(abi).map(|missing| format!("landlock abi {abi} {missing}")));
+    if abi >= ALL_THREADS {
+        notes.push(format!(
+            "landlock abi {abi} could restrict all threads at once (abi {ALL_THREADS}): not used, a wall is one thread's"
+        ));
+    }
     if abi > NEWEST_NUMBER {
         notes.push(format!(
             "landlock abi {abi} offers more than the abi {NEWEST_NUMBER} that is used"
