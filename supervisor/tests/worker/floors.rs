@@ -58,7 +58,8 @@ fn a_killed_worker_comes_back_and_an_older_generations_token_opens_nothing() {
         assert_eq!(opened(&one), nothing, "{who:?}");
         // Nor can the generation be had again that they are for, nor the one that ran when it was killed.
         for asked in [&one, &two, &at(&one, 0, 9), &gone] {
-            assert!(stale(&many, address, asked), "{who:?} {asked:?}");
+            let newest = (asked.incarnation, asked.generation);
+            assert!(stale(&many, address, asked), "{who:?} {newest:?}");
         }
         let three = at(&one, 1, 3);
         drop(many.hosted_as(address, three.clone()));

@@ -221,7 +221,9 @@ impl Driver {
             self.audit.set_aside(record.slot.as_str(), &record.slot);
             return self.remove(vec![self.home.slot(&record.slot)]).await;
         }
-        if let Some(common) = &*room {
+        if let Some(common) = room.clone() {
+            // As long as it takes, others start beside it.
+            drop(room);
             let wanted = EndSession { generation: None, storage: Storage::Delete };
             let token = self.own_token(&record.slot, user);
             let address = common.serving.address;
