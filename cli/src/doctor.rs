@@ -67,7 +67,7 @@ async fn examine(wanted: Tier, place: &Place) -> Result<Report, Failure> {
     };
     let git = git(Command::new("git").arg("--version").output());
     let others = vec![git, allocator(place).await, ports()];
-    let holds = matrix.as_ref().is_some_and(|matrix| matrix.count(Verdict::Broken) == 0);
+    let holds = matrix.as_ref().is_some_and(|matrix| not_held(matrix).next().is_none());
     let ok = kernel.tier.is_some_and(|tier| tier >= wanted) && others[0].ok && holds;
     Ok(Report { kernel, matrix, others, wanted, ok })
 }
@@ -127,14 +127,18 @@ fn render(report: &Report) -> String {
     if !fixes.is_empty() {
         let _ = write!(text, "\nto get more:\n{}", fixes.concat());
     }
-    let broken: Vec<&str> =
-        report.matrix.iter().flat_map(|matrix| matrix.named(Verdict::Broken)).collect();
+    let broken: Vec<&str> = report.matrix.iter().flat_map(not_held).collect();
     if !broken.is_empty() {
         let _ = writeln!(text, "\nthe tier does not hold here: {}; report this", broken.join(", "));
     } else if !report.ok {
         let _ = writeln!(text, "\ntier {} was asked for and is not to be had", report.wanted);
     }
     text
+}
+
+/// The attacks for which no worker starts.
+fn not_held(matrix: &Matrix) -> impl Iterator<Item = &str> {
+    matrix.named(Verdict::Broken).chain(matrix.named(Verdict::Unproven))
 }
 
 fn meaning(tier: Option<Tier>) -> &'static str {

@@ -10,17 +10,21 @@ use crate::tier::Tier;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// It succeeded against another session or the supervisor: no worker serves with such a wall.
+    /// It succeeded against another session or the supervisor, or where the policy in force refuses it: no worker serves with
+    /// such a wall.
     Broken,
+    /// Nothing shows that the tier keeps what it promises here: neither success nor a refusal that it knows, and the machine
+    /// has what it takes to try. No worker serves with such a wall either.
+    Unproven,
     /// It succeeded, the built-in policies refuse it, and the policy in force does not.
     Open,
     /// It succeeded, and the tier says so: a named leak.
     Leaks,
     /// What it reaches is the session's own in this tier.
     Own,
-    /// It was refused.
+    /// It was refused, and as the tier promises.
     Holds,
-    /// There was nothing on this machine to try it on, or no answer in time.
+    /// There was nothing on this machine to try it on, or no answer that says anything of a wall.
     Untried,
 }
 
@@ -59,6 +63,7 @@ impl Verdict {
     pub fn word(self) -> &'static str {
         match self {
             Self::Broken => "BROKEN",
+            Self::Unproven => "UNPROVEN",
             Self::Open => "open",
             Self::Leaks => "leaks",
             Self::Own => "own",
@@ -99,6 +104,7 @@ impl Matrix {
             (Verdict::Own, "reach the session's own"),
             (Verdict::Open, "open by policy"),
             (Verdict::Broken, "BROKEN"),
+            (Verdict::Unproven, "UNPROVEN"),
             (Verdict::Untried, "untried"),
         ];
         let counted = counted.map(|(verdict, word)| (self.count(verdict), word));
@@ -115,7 +121,7 @@ impl Matrix {
         for row in &self.rows {
             let _ = write!(
                 text,
-                "  {:<10}  {:<7}  {:<12}  {:>3}",
+                "  {:<10}  {:<8}  {:<12}  {:>3}",
                 row.target,
                 row.verdict.word(),
                 row.answer,
@@ -161,7 +167,7 @@ mod tests {
     #[test]
     fn what_holds_is_counted_and_what_does_not_is_named() {
         let table = matrix().table();
-        assert!(table.contains("holds    EACCES         40\n"), "{table}");
+        assert!(table.contains("holds     EACCES         40\n"), "{table}");
         assert!(table.contains("2  file-stat file-chmod\n"), "{table}");
     }
 }

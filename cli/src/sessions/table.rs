@@ -49,7 +49,7 @@ pub(super) fn one(view: &SessionView, now: u64) -> String {
         row("worker", format!("process {}, tier {}", worker.pid, worker.tier));
         if let Some(matrix) = &worker.matrix {
             row("walls", printable(&matrix.summary()));
-            for verdict in [Verdict::Broken, Verdict::Open, Verdict::Leaks] {
+            for verdict in [Verdict::Broken, Verdict::Unproven, Verdict::Open, Verdict::Leaks] {
                 let named: Vec<&str> = matrix.named(verdict).collect();
                 if !named.is_empty() {
                     row(verdict.word(), printable(&named.join(" ")));

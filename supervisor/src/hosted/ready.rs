@@ -27,7 +27,7 @@ use crate::durable::Flush;
 use crate::environment::{self, DEFAULT_PATH};
 use crate::evidence::Inspector;
 use crate::layout::Layout;
-use crate::probe::judge;
+use crate::probe::judge::{self, Said};
 use crate::probe::measure::{Place, measure};
 use crate::probe::range::Range;
 use crate::process::agent::Recipe;
@@ -191,7 +191,7 @@ pub async fn make(making: Making<'_>) -> Result<Ready, StartError> {
                 let (reaper, cwd) = (&session.reaper, &layout.inside.scratch);
                 let place =
                     Place { spawner, reaper, wall: &wall, env: &given, cwd, tier: config.tier };
-                measure(place, *range).await
+                measure(place, &Said::of(&policy, &places), *range).await
             }
         }
     };

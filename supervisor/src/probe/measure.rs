@@ -17,7 +17,7 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe;
 
 use super::child::Part;
-use super::judge;
+use super::judge::{self, Said};
 use super::range::Range;
 use crate::hosted::ready;
 use crate::process::reaper::{Reaper, Session};
@@ -50,11 +50,15 @@ pub struct Place<'a> {
 ///
 /// # Errors
 /// [`StartError::Shield`] where nothing could be tried; a broken promise is in the matrix.
-pub async fn measure(place: Place<'_>, range: Range) -> Result<Matrix, StartError> {
-    let (began, tier) = (Instant::now(), place.tier);
+pub async fn measure(
+    place: Place<'_>,
+    said: &Said<'_>,
+    range: Range,
+) -> Result<Matrix, StartError> {
+    let began = Instant::now();
     let answers = try_all(place, range).await?;
     let took = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-    Ok(judge::matrix(&answers, tier, took))
+    Ok(judge::matrix(&answers, said, took))
 }
 
 /// Tries everything: the answers one by one.

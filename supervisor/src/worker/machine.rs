@@ -18,6 +18,7 @@ use casemate_sandbox::{Exit, Spawner, Wall};
 use super::{identity, namespaces, on_one_thread, other};
 use crate::directories;
 use crate::layout::Layout;
+use crate::probe::judge::Said;
 use crate::probe::measure::{Place, measure as measure_all, try_all};
 use crate::probe::range::{Ground, Range};
 use crate::process::reaper::Reaper;
@@ -149,6 +150,8 @@ async fn tried(
     let place = Place { spawner, reaper: &reaper, wall: &wall, env: &env, cwd, tier: config.tier };
     Ok(match answers {
         true => serde_json::to_string(&try_all(place, range).await?),
-        false => serde_json::to_string(&measure_all(place, range).await?),
+        false => {
+            serde_json::to_string(&measure_all(place, &Said::of(&policy, &places), range).await?)
+        }
     })
 }

@@ -27,7 +27,7 @@ fn a_worker_tells_what_its_walls_stop_and_exactly_the_named_leaks() {
         let matrix = status.matrix.unwrap();
         assert_eq!(matrix.tier, tier);
         assert_eq!(matrix.total() as usize, attacks().count(), "{}", matrix.table());
-        for verdict in [Verdict::Broken, Verdict::Open] {
+        for verdict in [Verdict::Broken, Verdict::Unproven, Verdict::Open] {
             assert_eq!(matrix.count(verdict), 0, "{tier} {who:?}\n{}", matrix.table());
         }
         let leaks: BTreeSet<&str> = matrix.named(Verdict::Leaks).collect();
@@ -77,4 +77,28 @@ fn a_worker_whose_wall_does_not_keep_the_tiers_promise_does_not_start() {
         assert_eq!(status.code(), Some(70));
         assert_eq!(decoys(&slot), Vec::<String>::new());
     }
+}
+
+/// A memory segment is found by whoever is the same user, so no session's policy is to let it make one in tier `domain`. In a
+/// namespace it is the session's own, and the policy's to open.
+#[test]
+fn a_policy_does_not_open_what_is_another_sessions() {
+    let calls = "\"shmget\", \"shmat\", \"shmctl\", ";
+    let opened = DEVELOPER.replace(calls, "");
+    assert_ne!(opened, DEVELOPER);
+    let mut slot = Slot::new(Tier::Domain, Who::Own);
+    slot.config.policy.clone_from(&opened);
+    let (error, status) = slot.fails();
+    let StartError::Shield { message } = error else { panic!("{error:?}") };
+    assert!(message.contains("shm-attach"), "{message}");
+    assert!(!message.contains("shm-make"), "{message}");
+    assert_eq!(status.code(), Some(70));
+
+    let mut slot = Slot::new(Tier::Namespace, Who::Own);
+    slot.config.policy = opened;
+    let (worker, address) = slot.serve();
+    let matrix = slot.status(address).matrix.unwrap();
+    let open: BTreeSet<&str> = matrix.named(Verdict::Open).collect();
+    assert_eq!(open, BTreeSet::from(["shm-make", "shm-attach"]), "{}", matrix.table());
+    worker.stop();
 }

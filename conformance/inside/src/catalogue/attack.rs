@@ -183,6 +183,21 @@ impl Attack {
         self.refused(answers)
     }
 
+    /// What this tier promises.
+    #[must_use]
+    pub fn promised(&self, namespace: bool) -> Expected {
+        if namespace { self.namespace } else { self.domain }
+    }
+
+    /// Whether it reaches what is another session's where tier `domain` stands between them: its listeners, and the numbers and
+    /// keyrings of the user whom both are. No policy of one session is to open it.
+    #[must_use]
+    pub fn reaches_another(&self) -> bool {
+        const OTHERS: [&str; 6] =
+            ["tcp-connect", "tcp-fast-open", "mptcp-", "unix-", "abstract-", "shm-attach"];
+        OTHERS.iter().any(|prefix| self.id.starts_with(prefix)) || self.id == "key-link"
+    }
+
     /// Whether a tier of ours stops what would work without.
     #[must_use]
     pub fn is_ours(&self) -> bool {

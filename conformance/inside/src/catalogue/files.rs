@@ -1,11 +1,11 @@
 //! On another session's files by their absolute path: contents, names, places.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -217,7 +217,7 @@ pub(super) const ATTACKS: &[Attack] = &[
         status(&mut Command::new(fd_path(&handle)))
     }),
     file("file-run-interpreter", "has a shell read a script", "sh(1)", |shot| {
-        let output = Command::new("/bin/sh").arg(shot.tree("program")).output()?;
+        let output = output(Command::new("/bin/sh").arg(shot.tree("program")))?;
         if output.status.success() { Ok(()) } else { Err(of_words(&output.stderr)) }
     }),
     file(
@@ -225,10 +225,8 @@ pub(super) const ATTACKS: &[Attack] = &[
         "has the loader map a file into its own program",
         "ld.so(8) LD_PRELOAD",
         |shot| {
-            let output = Command::new("/bin/sh")
-                .args(["-c", ":"])
-                .env("LD_PRELOAD", shot.secret())
-                .output()?;
+            let mut shell = Command::new("/bin/sh");
+            let output = output(shell.args(["-c", ":"]).env("LD_PRELOAD", shot.secret()))?;
             // The loader reads it and finds that it is no library, or says that it cannot.
             match String::from_utf8_lossy(&output.stderr) {
                 words if words.contains("cannot open shared object") => Err(of_loader(&words)),
@@ -387,6 +385,14 @@ fn node(path: &Path, kind: FileType) -> io::Result<()> {
 
 fn status(command: &mut Command) -> io::Result<()> {
     command.status().map(drop)
+}
+
+/// Runs a program of the machine's: one that is not there, or that the policy lets nobody run, proves nothing.
+pub(super) fn output(command: &mut Command) -> io::Result<Output> {
+    command.output().map_err(|error| match error.kind() {
+        ErrorKind::NotFound | ErrorKind::PermissionDenied => untried("there is no such program"),
+        _ => error,
+    })
 }
 
 fn symlink_race(shot: &Shot<'_>) -> io::Result<()> {

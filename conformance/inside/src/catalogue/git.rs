@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::attack::{Attack, Defence::FileRules, Run, Target};
-use super::files::{came_to_be, of_words, write};
+use super::files::{came_to_be, of_words, output, write};
 use super::shot::{Shot, untried};
 
 const fn git(id: &'static str, does: &'static str, source: &'static str, run: Run) -> Attack {
@@ -295,7 +295,7 @@ fn hook(shot: &Shot<'_>, folder: &Path, name: &str) -> io::Result<()> {
 /// A file that differs from the index.
 fn changed(repository: &Path) -> io::Result<()> {
     fs::write(repository.join("file"), "one\n")?;
-    let added = git_in(repository)?.args(["add", "file"]).output()?;
+    let added = output(git_in(repository)?.args(["add", "file"]))?;
     if !added.status.success() {
         return Err(of_words(&added.stderr));
     }
@@ -322,7 +322,7 @@ fn trapped(
 
 /// Runs it and looks: the trap must have run, and what it did outside tells.
 fn sprung(shot: &Shot<'_>, command: &mut Command) -> io::Result<()> {
-    command.output()?;
+    output(command)?;
     match fs::read(shot.own("said")) {
         Ok(said) if said.is_empty() => came_to_be(&escape(shot)),
         Ok(said) => Err(of_words(&said)),
@@ -331,6 +331,6 @@ fn sprung(shot: &Shot<'_>, command: &mut Command) -> io::Result<()> {
 }
 
 fn outcome(command: &mut Command) -> io::Result<()> {
-    let output = command.output()?;
+    let output = output(command)?;
     if output.status.success() { Ok(()) } else { Err(of_words(&output.stderr)) }
 }

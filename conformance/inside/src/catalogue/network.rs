@@ -30,10 +30,12 @@ const fn path(id: &'static str, does: &'static str, source: &'static str, run: R
     socket(id, does, source, run).namespace(&["ENOENT"])
 }
 
-/// An abstract socket: there is none to make in tier `domain`, and the scope stands behind it.
+/// An abstract socket: there is none to make in tier `domain`, and the scope stands behind it. Where a newer kernel or a
+/// policy lets it be made, the scope is what answers.
 const fn scoped(id: &'static str, does: &'static str, run: Run) -> Attack {
     socket(id, does, "unix(7), landlock(7)", run)
         .by(&[SocketList, SocketScope])
+        .domain(&["EACCES", "EPERM"])
         .namespace(&["EPERM"])
 }
 

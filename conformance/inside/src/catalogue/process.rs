@@ -16,7 +16,7 @@ use super::calls::{
     queue_signal_to_thread, raw, robust_list, scheduler, seize, signal_by_pidfd, take_descriptor,
     tgkill, tkill,
 };
-use super::shot::Shot;
+use super::shot::{Shot, untried};
 
 const fn process(id: &'static str, does: &'static str, source: &'static str, run: Run) -> Attack {
     Attack::new(Target::Processes, id, does, source, run)
@@ -288,7 +288,8 @@ fn signal_by_io(shot: &Shot<'_>) -> io::Result<()> {
     rustix::io::write(&writer, b"x")?;
     // The signal is sent before the write returns: from then on it is pending, or the victim has stopped.
     for _ in 0..3 {
-        let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+        let status = fs::read_to_string(format!("/proc/{pid}/status"))
+            .map_err(|_| untried("proc does not show what became of it"))?;
         let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
         let pending = field("ShdPnd:").and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
         let pending = pending.unwrap_or(0) & (1 << (Signal::STOP.as_raw() - 1)) != 0;

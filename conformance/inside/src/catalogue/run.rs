@@ -1,6 +1,6 @@
 //! Tries the attacks.
 
-use std::fs;
+use std::fs::{self, DirBuilder};
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,6 +20,10 @@ pub const UNTRIED: &str = "untried";
 /// How often, and how soon, a fork that finds no room (`EAGAIN`) is tried again.
 const FORKS: u32 = 20;
 const BETWEEN_FORKS: Duration = Duration::from_millis(50);
+
+/// How often an attack is tried again that met a shortage, and what tells of one.
+const ROUNDS: u32 = 3;
+const SHORTAGES: [&str; 6] = ["EAGAIN", "ENOMEM", "EMFILE", "ENFILE", "ENOBUFS", "EINTR"];
 
 /// No errno: the exit codes of a child that succeeded, found nothing to try, panicked.
 const CODE_SUCCEEDED: u8 = 0;
@@ -61,14 +65,32 @@ pub fn run(
     let place = std::env::temp_dir().join("inside-XXXXXX");
     let own = nix::unistd::mkdtemp(&place).map_err(|error| RunError::Own(place, error.into()))?;
     let answers = attacks().filter(|attack| wanted(attack)).map(|attack| {
-        let shot = Shot { decoys, id: attack.id, own: &own };
-        let ended = forked(|| child(|| shoot(attack, limit, &shot)));
-        let ended = ended.map_err(|error| RunError::Fork(attack.id, error))?;
-        Ok(Answer { id: attack.id.to_owned(), outcome: outcome(ended) })
+        let outcome = until_told(|round| {
+            // What an earlier try left is in its way.
+            let own = own.join(round.to_string());
+            let made = DirBuilder::new().recursive(true).create(&own);
+            made.map_err(|error| RunError::Own(own.clone(), error))?;
+            let shot = Shot { decoys, id: attack.id, own: &own };
+            let ended = forked(|| child(|| shoot(attack, limit, &shot)));
+            Ok(outcome(ended.map_err(|error| RunError::Fork(attack.id, error))?))
+        })?;
+        Ok(Answer { id: attack.id.to_owned(), outcome })
     });
     let answers = answers.collect();
     let _ = fs::remove_dir_all(&own);
     answers
+}
+
+/// Tries again what the machine had no room or time for: that says nothing of the attack.
+fn until_told(mut attack: impl FnMut(u32) -> Result<String, RunError>) -> Result<String, RunError> {
+    for round in 0..ROUNDS {
+        let outcome = attack(round)?;
+        if !SHORTAGES.contains(&outcome.as_str()) {
+            return Ok(outcome);
+        }
+        std::thread::sleep(BETWEEN_FORKS);
+    }
+    attack(ROUNDS)
 }
 
 /// What its user's other processes have used up may be free again a moment later.
@@ -109,6 +131,19 @@ fn outcome(ended: Ended) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_shortage_is_no_answer_while_there_is_hope() {
+        let mut outcomes = ["EAGAIN", "EMFILE", "EACCES"].into_iter();
+        let told = until_told(|_| Ok(outcomes.next().unwrap().to_owned()));
+        assert_eq!(told.unwrap(), "EACCES");
+        let mut tries = Vec::new();
+        let told = until_told(|round| {
+            tries.push(round);
+            Ok("ENOMEM".to_owned())
+        });
+        assert_eq!((told.unwrap().as_str(), tries), ("ENOMEM", vec![0, 1, 2, 3]));
+    }
 
     #[test]
     fn an_end_has_a_name() {

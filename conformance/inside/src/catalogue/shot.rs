@@ -59,17 +59,23 @@ impl Shot<'_> {
     pub(crate) fn process(&self) -> io::Result<Pid> {
         let pid = pid(self.decoys.process)?;
         match fs::read(format!("/proc/{pid}/cmdline")) {
-            Ok(line) if !contains(&line, self.decoys.mark.as_bytes()) => {
+            Ok(line) if self.is_own(pid) || !contains(&line, self.decoys.mark.as_bytes()) => {
                 Err(rustix::io::Errno::SRCH.into())
             }
             _ => Ok(pid),
         }
     }
 
+    /// Where this attack's parent, or the supervisor, has the victim's number in a namespace: both have its mark as well.
+    fn is_own(&self, pid: Pid) -> bool {
+        let own = [Some(rustix::process::getpid()), rustix::process::getppid()];
+        own.contains(&Some(pid)) || self.decoys.process == self.decoys.supervisor
+    }
+
     /// The same by its entry in proc.
     pub(crate) fn process_entry(&self, name: &str) -> io::Result<PathBuf> {
         match self.process() {
-            Ok(pid) => Ok(PathBuf::from(format!("/proc/{pid}/{name}"))),
+            Ok(pid) => entry(pid, name),
             Err(_) => Err(rustix::io::Errno::NOENT.into()),
         }
     }
@@ -78,9 +84,23 @@ impl Shot<'_> {
         pid(self.decoys.supervisor)
     }
 
-    pub(crate) fn supervisor_entry(&self, name: &str) -> PathBuf {
-        PathBuf::from(format!("/proc/{}/{name}", self.decoys.supervisor))
+    pub(crate) fn supervisor_entry(&self, name: &str) -> io::Result<PathBuf> {
+        entry(self.supervisor()?, name)
     }
+}
+
+/// An entry of a process in proc. A kernel that is built without it has none of anybody's. Where the mount hides others'
+/// (`hidepid`, proc(5)) it names no such path of a process that there is: that is its refusal.
+fn entry(pid: Pid, name: &str) -> io::Result<PathBuf> {
+    if fs::symlink_metadata(Path::new("/proc/self").join(name)).is_err() {
+        return Err(untried("this kernel has no such entry"));
+    }
+    let folder = PathBuf::from(format!("/proc/{pid}"));
+    let exists = || nix::unistd::getsid(Some(super::calls::raw(pid))).is_ok();
+    if fs::symlink_metadata(folder.join("stat")).is_err() && exists() {
+        return Err(rustix::io::Errno::ACCESS.into());
+    }
+    Ok(folder.join(name))
 }
 
 fn pid(number: i32) -> io::Result<Pid> {

@@ -113,45 +113,45 @@ pub(super) const ATTACKS: &[Attack] = &[
         |shot| scheduler(shot.supervisor()?),
     ),
     entry("supervisor-environ", "reads its variables", |shot| {
-        read(shot.supervisor_entry("environ"))
+        read(shot.supervisor_entry("environ")?)
     }),
-    entry("supervisor-memory", "opens its memory", |shot| open(shot.supervisor_entry("mem"))),
+    entry("supervisor-memory", "opens its memory", |shot| open(shot.supervisor_entry("mem")?)),
     entry("supervisor-memory-write", "opens its memory for writing", |shot| {
-        write(shot.supervisor_entry("mem"))
+        write(shot.supervisor_entry("mem")?)
     })
     .by(&[FileRules, DomainBorder]),
     entry("supervisor-maps", "reads where its memory lies", |shot| {
-        read(shot.supervisor_entry("maps"))
+        read(shot.supervisor_entry("maps")?)
     }),
     entry("supervisor-pagemap", "opens its page table", |shot| {
-        open(shot.supervisor_entry("pagemap"))
+        open(shot.supervisor_entry("pagemap")?)
     }),
     entry("supervisor-auxv", "reads its loader's addresses", |shot| {
-        read(shot.supervisor_entry("auxv"))
+        read(shot.supervisor_entry("auxv")?)
     }),
     entry("supervisor-syscall", "reads which call it is in", |shot| {
-        read(shot.supervisor_entry("syscall"))
+        read(shot.supervisor_entry("syscall")?)
     }),
-    entry("supervisor-io", "reads how much it relays", |shot| read(shot.supervisor_entry("io"))),
+    entry("supervisor-io", "reads how much it relays", |shot| read(shot.supervisor_entry("io")?)),
     entry("supervisor-descriptor", "opens its descriptor 0", |shot| {
-        open(shot.supervisor_entry("fd/0"))
+        open(shot.supervisor_entry("fd/0")?)
     }),
     entry("supervisor-descriptor-info", "reads how its descriptor stands", |shot| {
-        read(shot.supervisor_entry("fdinfo/0"))
+        read(shot.supervisor_entry("fdinfo/0")?)
     }),
     entry("supervisor-cwd", "goes into its working directory", |shot| {
-        list(shot.supervisor_entry("cwd"))
+        list(shot.supervisor_entry("cwd")?)
     }),
     entry("supervisor-root", "goes into its root, and past the mounts", |shot| {
-        list(shot.supervisor_entry("root"))
+        list(shot.supervisor_entry("root")?)
     }),
-    entry("supervisor-exe", "opens its program", |shot| open(shot.supervisor_entry("exe"))),
+    entry("supervisor-exe", "opens its program", |shot| open(shot.supervisor_entry("exe")?)),
     on(
         "supervisor-overwrite",
         "opens its program for writing through the process that runs it",
         "CVE-2019-5736, proc_pid_exe(5)",
         |shot| {
-            let program = std::fs::File::open(shot.supervisor_entry("exe"))?;
+            let program = std::fs::File::open(shot.supervisor_entry("exe")?)?;
             match std::fs::File::options().write(true).open(super::files::fd_path(&program)) {
                 // Whoever holds it has but to wait until nobody runs it: that is how runc was overwritten.
                 Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => Ok(()),
@@ -162,21 +162,24 @@ pub(super) const ATTACKS: &[Attack] = &[
     .by(&[DomainBorder])
     .refused(&["EACCES", "EPERM"]),
     entry("supervisor-map-files", "lists the files that it maps", |shot| {
-        list(shot.supervisor_entry("map_files"))
+        list(shot.supervisor_entry("map_files")?)
     }),
     entry("supervisor-namespace", "reads its namespaces, to enter them", |shot| {
-        link(shot.supervisor_entry("ns/user"))
+        link(shot.supervisor_entry("ns/user")?)
     }),
     entry("supervisor-oom-score", "offers it to the memory killer first", |shot| {
-        write(shot.supervisor_entry("oom_score_adj"))
+        write(shot.supervisor_entry("oom_score_adj")?)
     })
     .by(&[FileRules]),
     entry("supervisor-autogroup", "lowers its share", |shot| {
-        write(shot.supervisor_entry("autogroup"))
+        write(shot.supervisor_entry("autogroup")?)
     })
     .by(&[FileRules]),
     entry("supervisor-run-program", "runs its program over itself", |shot| {
         // CVE-2019-5736 begins like this: the program is reopened through the process that runs it.
-        std::process::Command::new(shot.supervisor_entry("exe")).arg("--version").output().map(drop)
+        std::process::Command::new(shot.supervisor_entry("exe")?)
+            .arg("--version")
+            .output()
+            .map(drop)
     }),
 ];
