@@ -77,12 +77,14 @@ pub(super) async fn run(
 }
 
 /// Whether the kernel counts this worker's processes by themselves (RLIMIT_NPROC counts a user in a user namespace): it made a
-/// namespace, was given a user of its own, or its Pod has a namespace of its own (`hostUsers: false`).
+/// namespace, was given a user of its own, or is PID 1 of a container whose user namespace is its own (a Pod's with
+/// `hostUsers: false`). Below another init there may be more workers of the same user in that namespace.
 fn counted_alone(config: &WorkerConfig) -> bool {
     match config.tier {
-        Tier::Domain => config.host_uid.is_some(),
         Tier::Namespace => true,
-        Tier::Pod => users::in_own_namespace(),
+        Tier::Domain | Tier::Pod => {
+            config.host_uid.is_some() || (std::process::id() == 1 && users::in_own_namespace())
+        }
     }
 }
 

@@ -9,7 +9,9 @@ use casemate_protocol::ids::Generation;
 use casemate_protocol::tier::Tier;
 use casemate_protocol::token::Audience;
 use casemate_protocol::usage::HeldBy;
-use nix::unistd::geteuid;
+use casemate_protocol::worker::{AgentState, StartEvent};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, geteuid};
 
 use crate::client::{Client, Closed};
 use crate::harness::{Slot, Who, Worker, call, eventually, lives};
@@ -88,6 +90,49 @@ fn a_fork_bomb_in_one_session_is_bounded_and_the_next_and_both_supervisors_go_on
             }
         }
         worker.stop();
+    }
+}
+
+/// As a Pod with `hostUsers: false` has it: PID 1, and a user namespace that nobody else is in. Below another init there may be
+/// more workers of the same user, which the kernel would count together.
+#[test]
+fn in_tier_domain_the_kernel_counts_a_worker_that_is_pid_1_in_its_own_user_namespace() {
+    let own = ["unshare", "--user", "--map-current-user"];
+    let first = ["--pid", "--fork", "--kill-child", "--mount-proc"];
+    for (words, held_by) in
+        [(own.to_vec(), HeldBy::Watch), ([&own[..], &first].concat(), HeldBy::Kernel)]
+    {
+        let slot = bounded(Tier::Domain, "120", "64GiB", "4000000");
+        let mut worker = slot.start_by(words.into_iter().map(str::to_owned).collect());
+        let event = worker.outcome();
+        let StartEvent::Ready { address, .. } = event else {
+            panic!("{event:?}\n{}", worker.log());
+        };
+        let status = slot.status(address);
+        assert_eq!(status.usage.tasks_held_by, held_by);
+        let whose = match held_by {
+            HeldBy::Kernel => "this worker's alone, user namespace own",
+            HeldBy::Watch => "shared with others, user namespace own",
+        };
+        assert!(status.enforcement.iter().any(|line| line.contains(whose)), "{status:?}");
+        if held_by == HeldBy::Watch {
+            worker.stop();
+            continue;
+        }
+        let mut bomber = Client::attach(address, &slot.token(Audience::Attach)).unwrap();
+        bomber.initialize();
+        let session = bomber.new_session();
+        bomber.prompt(&session, &format!("!sh {BOMB}"));
+        eventually("it is counted", || slot.status(address).usage.peak_tasks > 80);
+        assert_eq!(call(address, "GET", "/healthz", None, "").0, 200);
+        // At its bound it is refused more, and is not ended for it.
+        let now = slot.status(address);
+        assert!(now.usage.peak_tasks <= 120, "{now:?}");
+        assert!(matches!(now.agent, AgentState::Running { .. }), "{now:?}");
+        // unshare(1) passes no TERM on.
+        let init = worker.descendants()[0];
+        kill(Pid::from_raw(init), Signal::SIGTERM).unwrap();
+        assert_eq!(worker.wait().code(), Some(0), "{}", worker.log());
     }
 }
 
