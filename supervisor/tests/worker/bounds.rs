@@ -3,7 +3,7 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use casemate_protocol::ids::Generation;
 use casemate_protocol::tier::Tier;
@@ -15,6 +15,7 @@ use nix::unistd::{Pid, geteuid};
 
 use crate::client::{Client, Closed};
 use crate::harness::{Slot, Who, Worker, call, eventually, lives};
+use crate::many::Many;
 
 /// Each way that the kernel counts, and does not.
 const BOTH: [Tier; 2] = [Tier::Domain, Tier::Namespace];
@@ -91,6 +92,63 @@ fn a_fork_bomb_in_one_session_is_bounded_and_the_next_and_both_supervisors_go_on
         }
         worker.stop();
     }
+}
+
+/// Only a worker that is wedged takes this long, on a machine however busy.
+const WEDGED: Duration = Duration::from_secs(20);
+
+/// Both sessions are one user's, in one worker: the spawner's count is all that is between them. How long it takes is a figure, printed:
+/// `cargo test -p casemate-supervisor --test worker one_worker -- --nocapture`.
+#[test]
+fn a_fork_bomb_in_one_worker_is_ended_while_the_other_session_and_the_worker_answer() {
+    let many = Many::new(Who::User);
+    let (worker, address) = many.serve();
+    let mut neighbour = many.hosted(address);
+    let mut answers = |rounds: usize| {
+        let (mut health, mut turns) = (Vec::new(), Vec::new());
+        for round in 0..rounds {
+            let began = Instant::now();
+            assert_eq!(call(address, "GET", "/healthz", None, "").0, 200);
+            health.push(began.elapsed());
+            let began = Instant::now();
+            let said = neighbour.shell(&format!("echo round {round}"));
+            turns.push(began.elapsed());
+            assert_eq!(said.lines().next(), Some(format!("round {round}").as_str()));
+        }
+        [health, turns]
+    };
+    let before = answers(20).map(middle_and_most);
+    let [mut health, mut turns] = [Vec::new(), Vec::new()];
+    for _ in 0..5 {
+        let mut config = many.session();
+        config.policy = config.policy.replace("processes = 2048", "processes = 400");
+        let mut bomber = many.hosted_as(address, config);
+        bomber.client.prompt(&bomber.conversation, &format!("!sh {BOMB}"));
+        // As it doubles, and as it is ended.
+        let [its_health, its_turns] = answers(4);
+        health.extend(its_health);
+        turns.extend(its_turns);
+        let (said, closed) = end_of(&mut bomber.client);
+        let cause = "ran more than 400 processes and threads";
+        assert!(said.contains(cause) && closed.contains(cause), "{said} {closed}");
+    }
+    let beside = [health, turns].map(middle_and_most);
+    for (what, before, beside) in
+        [("healthz", before[0], beside[0]), ("the other session's turn", before[1], beside[1])]
+    {
+        println!(
+            "figure one worker, {what}: median {:?}, most {:?}; beside a fork bomb {:?}, {:?}",
+            before.0, before.1, beside.0, beside.1
+        );
+        assert!(beside.1 < WEDGED, "{what}: {:?}", beside.1);
+    }
+    assert!(neighbour.shell("echo still here").contains("still here"));
+    worker.stop();
+}
+
+fn middle_and_most(mut times: Vec<Duration>) -> (Duration, Duration) {
+    times.sort_unstable();
+    (times[times.len() / 2], *times.last().unwrap())
 }
 
 /// As a Pod with `hostUsers: false` has it: PID 1, and a user namespace that nobody else is in. Below another init there may be
