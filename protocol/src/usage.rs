@@ -26,6 +26,8 @@ pub struct Usage {
     pub files_limit: Option<u64>,
     /// What is left on the volume for all, in bytes; `None` where it cannot be read.
     pub volume_free: Option<u64>,
+    /// How many more files the volume has room for; `None` where that cannot be read, or its file system sets no number.
+    pub volume_free_files: Option<u64>,
 }
 
 /// Who stops a session at its number of tasks.

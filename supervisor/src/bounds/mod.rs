@@ -30,6 +30,7 @@ pub struct Bounds {
     tasks: Cell<casemate_sandbox::Usage>,
     measured: Cell<Option<(Measured, Instant)>>,
     volume_free: Cell<Option<u64>>,
+    volume_free_files: Cell<Option<u64>>,
 }
 
 // === impl Bounds ===
@@ -55,6 +56,7 @@ impl Bounds {
             tasks: Cell::default(),
             measured: Cell::default(),
             volume_free: Cell::default(),
+            volume_free_files: Cell::default(),
         }))
     }
 
@@ -104,6 +106,7 @@ impl Bounds {
             disk_limit: self.limits.disk,
             files_limit: self.limits.files,
             volume_free: self.volume_free.get(),
+            volume_free_files: self.volume_free_files.get(),
         }
     }
 

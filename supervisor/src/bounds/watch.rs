@@ -74,6 +74,7 @@ impl Watch {
         self.tell(0, tasks).await?;
         let free = bounds.trees.first().and_then(|tree| free(tree));
         bounds.volume_free.set(free.map(|free| free.bytes));
+        bounds.volume_free_files.set(free.and_then(|free| free.files));
         let full = free.and_then(|free| verdict::of_volume(free.size, free.bytes, free.files));
         self.tell(1, full).await?;
         self.walked().await?;

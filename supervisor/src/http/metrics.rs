@@ -170,6 +170,7 @@ fn bounds(line: &mut dyn FnMut(&str, &str, &str, u64), usage: &Usage) {
         ("disk_limit_bytes", "The most bytes it may take.", usage.disk_limit),
         ("files_limit", "The most files it may have.", usage.files_limit),
         ("volume_free_bytes", "Bytes left on the volume.", usage.volume_free),
+        ("volume_free_files", "Files the volume has room for.", usage.volume_free_files),
     ] {
         if let Some(value) = value {
             line(name, "gauge", help, value);

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use casemate_protocol::ids::Generation;
@@ -11,14 +10,14 @@ use casemate_protocol::token::Audience;
 use casemate_protocol::usage::HeldBy;
 use casemate_protocol::worker::{AgentState, StartEvent};
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::{Pid, geteuid};
+use nix::unistd::Pid;
 
 use crate::client::{Client, Closed};
 use crate::harness::{Slot, Who, Worker, call, eventually, lives};
 use crate::many::Many;
 
 /// Each way that the kernel counts, and does not.
-const BOTH: [Tier; 2] = [Tier::Domain, Tier::Namespace];
+pub(crate) const BOTH: [Tier; 2] = [Tier::Domain, Tier::Namespace];
 
 /// A slot whose policy has these bounds.
 fn bounded(tier: Tier, processes: &str, disk: &str, files: &str) -> Slot {
@@ -34,7 +33,7 @@ fn bounded(tier: Tier, processes: &str, disk: &str, files: &str) -> Slot {
     slot
 }
 
-fn attached(slot: &Slot) -> (Worker, SocketAddr, Client, String) {
+pub(crate) fn attached(slot: &Slot) -> (Worker, SocketAddr, Client, String) {
     let (worker, address) = slot.serve();
     let mut client = Client::attach(address, &slot.token(Audience::Attach)).unwrap();
     client.initialize();
@@ -287,72 +286,6 @@ fn a_loop_that_makes_files_is_ended() {
     let (said, _) = end_of(&mut client);
     assert!(said.contains("files of the 600"), "{said}");
     assert_eq!(worker.wait().code(), Some(76));
-}
-
-/// Two sessions on one small volume, which one of them fills.
-#[test]
-fn a_full_disk_is_said_and_the_next_session_and_its_journal_go_on() {
-    if !geteuid().is_root() {
-        println!("SKIP: root, to mount a small volume");
-        return;
-    }
-    for tier in BOTH {
-        let volume = tempfile::tempdir().unwrap();
-        let mount = |words: &[&str]| {
-            assert!(
-                Command::new(words[0])
-                    .args(&words[1..])
-                    .arg(volume.path())
-                    .status()
-                    .unwrap()
-                    .success()
-            );
-        };
-        mount(&["mount", "-t", "tmpfs", "-o", "size=24m,mode=755", "none"]);
-        let unmount = Unmount(volume.path().to_owned());
-        let (mut a, mut b) = (Slot::new(tier, Who::User), Slot::new(tier, Who::User));
-        for (slot, name) in [(&mut a, "a"), (&mut b, "b")] {
-            slot.config.volume = volume.path().join("slots").join(name);
-            fs::create_dir_all(&slot.config.volume).unwrap();
-            slot.config.private = vec![volume.path().join("slots")];
-            slot.hand_over(&volume.path().join("slots"));
-        }
-        let (worker_a, address, mut filler, its_session) = attached(&a);
-        let (worker_b, address_b, mut client, session) = attached(&b);
-        client.shell(&session, "echo before");
-        let id = filler.prompt(&its_session, "!sh cat /dev/zero > big; echo filled; sleep 3");
-        let (_, updates) = filler.answer(id);
-        let said = format!("{updates:?}");
-        assert!(said.contains("filled") && said.contains("the disk is full"), "{tier} {said}");
-        assert!(a.status(address).usage.volume_free.unwrap() < 1 << 20);
-        // The neighbour is told as well, its turn is answered, and what it said is there for the next client.
-        let id = client
-            .prompt(&session, "!sh sleep 2; head -c 99000 /dev/zero | tr '\\0' x; echo after");
-        let (answer, updates) = client.answer(id);
-        assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
-        assert!(format!("{updates:?}").contains("the disk is full"), "{updates:?}");
-        let mut again = Client::attach(address_b, &b.token(Audience::Attach)).unwrap();
-        again.initialize();
-        let load = serde_json::json!({"sessionId": session, "cwd": "/", "mcpServers": []});
-        let id = again.request("session/load", load);
-        let (answer, replayed) = again.answer(id);
-        assert!(answer.get("error").is_none(), "{answer}");
-        let replayed = format!("{replayed:?}");
-        let long = replayed.matches('x').count() >= 99_000;
-        assert!(replayed.contains("before") && long && replayed.contains("after"), "{tier}");
-        assert!(filler.turn(&its_session, "!sh rm big").0 == "end_turn");
-        worker_a.stop();
-        worker_b.stop();
-        drop(unmount);
-    }
-}
-
-struct Unmount(std::path::PathBuf);
-
-impl Drop for Unmount {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
-    }
 }
 
 #[test]

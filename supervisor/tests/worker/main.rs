@@ -14,6 +14,7 @@ mod exec;
 mod exec_client;
 mod exec_shared;
 mod floors;
+mod full;
 mod git;
 mod harness;
 mod hogs;

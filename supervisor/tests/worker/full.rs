@@ -1,0 +1,134 @@
+//! A volume that sessions share and one of them fills, its bytes or its inodes: that is said, and the others go on.
+
+use std::fs;
+use std::process::Command;
+
+use casemate_protocol::tier::Tier;
+use casemate_protocol::token::Audience;
+use nix::unistd::geteuid;
+
+use crate::bounds::{BOTH, attached};
+use crate::client::Client;
+use crate::harness::{Slot, Who, call};
+
+/// Two sessions on one small volume, which one of them fills.
+#[test]
+fn a_full_disk_is_said_and_the_next_session_and_its_journal_go_on() {
+    if !geteuid().is_root() {
+        println!("SKIP: root, to mount a small volume");
+        return;
+    }
+    for tier in BOTH {
+        let volume = SmallVolume::new("size=24m");
+        let [a, b] = volume.slots(tier);
+        let (worker_a, address, mut filler, its_session) = attached(&a);
+        let (worker_b, address_b, mut client, session) = attached(&b);
+        client.shell(&session, "echo before");
+        let id = filler.prompt(&its_session, "!sh cat /dev/zero > big; echo filled; sleep 3");
+        let (_, updates) = filler.answer(id);
+        let said = format!("{updates:?}");
+        assert!(said.contains("filled") && said.contains("the disk is full"), "{tier} {said}");
+        assert!(a.status(address).usage.volume_free.unwrap() < 1 << 20);
+        // The neighbour is told as well, its turn is answered, and what it said is there for the next client.
+        let id = client
+            .prompt(&session, "!sh sleep 2; head -c 99000 /dev/zero | tr '\\0' x; echo after");
+        let (answer, updates) = client.answer(id);
+        assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
+        assert!(format!("{updates:?}").contains("the disk is full"), "{updates:?}");
+        let mut again = Client::attach(address_b, &b.token(Audience::Attach)).unwrap();
+        again.initialize();
+        let load = serde_json::json!({"sessionId": session, "cwd": "/", "mcpServers": []});
+        let id = again.request("session/load", load);
+        let (answer, replayed) = again.answer(id);
+        assert!(answer.get("error").is_none(), "{answer}");
+        let replayed = format!("{replayed:?}");
+        let long = replayed.matches('x').count() >= 99_000;
+        assert!(replayed.contains("before") && long && replayed.contains("after"), "{tier}");
+        assert!(filler.turn(&its_session, "!sh rm big").0 == "end_turn");
+        worker_a.stop();
+        worker_b.stop();
+    }
+}
+
+/// Two sessions on one volume that has bytes enough, and no room for another file.
+#[test]
+fn where_no_inode_is_left_that_is_said_and_the_next_session_and_its_journal_go_on() {
+    if !geteuid().is_root() {
+        println!("SKIP: root, to mount a small volume");
+        return;
+    }
+    for tier in BOTH {
+        let volume = SmallVolume::new("size=64m,nr_inodes=4000");
+        let [a, b] = volume.slots(tier);
+        let (worker_a, address, mut filler, its_session) = attached(&a);
+        let (worker_b, address_b, mut client, session) = attached(&b);
+        client.shell(&session, "echo before | tee kept");
+        let fill = "mkdir many && cd many && (seq 9000 | xargs touch 2>&1 | tail -n 1); touch one; \
+                    echo made $? $(ls | wc -l); sleep 3";
+        let id = filler.prompt(&its_session, &format!("!sh {fill}"));
+        let (answer, updates) = filler.answer(id);
+        assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
+        let said = format!("{updates:?}");
+        assert!(said.contains("No space left on device"), "{tier} {said}");
+        assert!(said.contains("more files only"), "{tier} {said}");
+        let usage = a.status(address).usage;
+        assert!(usage.volume_free_files.unwrap() < 10, "{usage:?}");
+        assert!(usage.volume_free.unwrap() > 32 << 20, "bytes are not what is short: {usage:?}");
+        // The neighbour is told as well; it writes what is there, and another client gets what it said.
+        let write = "sleep 2; echo after > kept && cat kept; touch new || echo refused";
+        let id = client.prompt(&session, &format!("!sh {write}"));
+        let (answer, updates) = client.answer(id);
+        assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
+        let said = format!("{updates:?}");
+        assert!(said.contains("after") && said.contains("refused"), "{tier} {said}");
+        assert!(said.contains("more files only"), "{tier} {said}");
+        let mut again = Client::attach(address_b, &b.token(Audience::Attach)).unwrap();
+        again.initialize();
+        let load = serde_json::json!({"sessionId": session, "cwd": "/", "mcpServers": []});
+        let id = again.request("session/load", load);
+        let (answer, replayed) = again.answer(id);
+        assert!(answer.get("error").is_none(), "{answer}");
+        let replayed = format!("{replayed:?}");
+        assert!(replayed.contains("before") && replayed.contains("after"), "{tier} {replayed}");
+        for at in [address, address_b] {
+            assert_eq!(call(at, "GET", "/healthz", None, "").0, 200);
+        }
+        assert_eq!(filler.turn(&its_session, "!sh rm -r many").0, "end_turn");
+        assert!(again.shell(&session, "touch new && echo room").contains("room"));
+        worker_a.stop();
+        worker_b.stop();
+    }
+}
+
+/// A mount of its own, gone with this.
+struct SmallVolume(tempfile::TempDir);
+
+impl SmallVolume {
+    /// tmpfs(5) with these options.
+    fn new(options: &str) -> Self {
+        let volume = tempfile::tempdir().unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &format!("{options},mode=755"), "none"]);
+        assert!(mount.arg(volume.path()).status().unwrap().success());
+        Self(volume)
+    }
+
+    /// Two slots on it.
+    fn slots(&self, tier: Tier) -> [Slot; 2] {
+        ["a", "b"].map(|name| {
+            let mut slot = Slot::new(tier, Who::User);
+            let slots = self.0.path().join("slots");
+            slot.config.volume = slots.join(name);
+            fs::create_dir_all(&slot.config.volume).unwrap();
+            slot.config.private = vec![slots.clone()];
+            slot.hand_over(&slots);
+            slot
+        })
+    }
+}
+
+impl Drop for SmallVolume {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
+    }
+}
