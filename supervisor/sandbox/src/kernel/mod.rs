@@ -26,6 +26,7 @@ mod name {
     pub(super) const NO_NEW_PRIVS: &str = "no new privileges";
     pub(super) const MDWE: &str = "memory-deny-write-execute";
     pub(super) const NAMESPACES: &str = "user, mount and pid namespaces";
+    pub(super) const COUNTED: &str = "a user id of a session's own";
     pub(super) const CGROUP: &str = "cgroup v2 delegation";
 }
 
@@ -70,6 +71,11 @@ pub fn report() -> KernelReport {
             "user namespaces for this user; until then sessions are in tier domain, where metadata of known paths leaks",
         ),
         check(
+            name::COUNTED,
+            attempt(own_user),
+            "user namespaces for this user, an allocator that root runs, or hostUsers: false in a Pod",
+        ),
+        check(
             name::CGROUP,
             attempt(cgroup::delegation),
             "start it by `systemd-run --user --scope -p Delegate=yes`; without it memory and process limits are per user, not per session",
@@ -80,6 +86,43 @@ pub fn report() -> KernelReport {
         .unwrap_or_default();
     let tier = tier_of(&checks);
     KernelReport { release, landlock_abi: landlock::abi(), checks, tier }
+}
+
+/// Becomes another user, or whoever it is in a user namespace of its own.
+fn own_user() -> Outcome {
+    let first = !crate::users::in_own_namespace();
+    let nobody = nix::unistd::Uid::from_raw(65_534);
+    let root =
+        nix::unistd::geteuid().is_root() && nix::unistd::setresuid(nobody, nobody, nobody).is_ok();
+    let namespaces = nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWUSER).is_ok();
+    counted(root, namespaces, !first)
+}
+
+/// Pure: whom the kernel counts a session's processes with, and what else it counts by user (getrlimit(2)). Root
+/// gives each slot a user, tier `namespace` each worker a user namespace, `hostUsers: false` a Pod one.
+fn counted(root: bool, namespaces: bool, own_namespace: bool) -> Outcome {
+    let words = match (root, namespaces, own_namespace) {
+        (true, ..) => {
+            "each slot has a user of its own, so the kernel itself holds a session to its number of processes"
+        }
+        (_, true, _) => {
+            "each worker has a user namespace of its own in tier namespace, so the kernel itself holds a session to its \
+             number of processes there"
+        }
+        (.., true) => {
+            "this container has a user namespace of its own (hostUsers: false): its sessions count together, and with \
+             nobody else"
+        }
+        _ => {
+            return Err(
+                "all sessions of this user count together, here and in every container with the same user id: until its \
+                 number of processes is noticed, one can use up processes, and always inotify watches and pending \
+                 signals, of the others"
+                    .to_owned(),
+            );
+        }
+    };
+    Ok(words.to_owned())
 }
 
 /// Pure: what the checks amount to. Tier `pod` is the cluster's to give, no kernel's.
@@ -170,6 +213,21 @@ mod tests {
             assert_eq!(tier_of(&checks(&[needed])), None, "{needed}");
         }
         assert_eq!(tier_of(&[]), None);
+    }
+
+    #[test]
+    fn whom_a_session_is_counted_with_is_told_and_no_tier_needs_it() {
+        for (root, namespaces, own, words) in [
+            (true, true, false, "each slot has a user"),
+            (true, false, true, "each slot has a user"),
+            (false, true, true, "each worker has a user namespace"),
+            (false, false, true, "hostUsers: false"),
+        ] {
+            let said = counted(root, namespaces, own).unwrap();
+            assert!(said.contains(words), "{said}");
+        }
+        assert!(counted(false, false, false).unwrap_err().contains("count together"));
+        assert!(tier_of(&checks(&[name::COUNTED])).is_some());
     }
 
     #[test]
