@@ -252,6 +252,26 @@ fn an_idle_session_stops_then_its_idle_worker_and_the_next_message_starts_both()
 }
 
 #[test]
+fn what_a_profile_retains_stays_in_the_slot_and_the_next_session_goes_beside_it() {
+    let house = sharing("domain", "close = { retain = '7d' }\nidle_ttl = '2s'\n");
+    let one = house.allocate(&asked("one", "ann")).unwrap().session;
+    let trees = work(&one);
+    let closed = house.close(&one.id, false, false).unwrap();
+    assert_eq!(
+        (closed.phase, closed.next.unwrap().action.as_str()),
+        (Phase::Ended, "delete storage")
+    );
+    assert!(trees.exists() && alive(pid(&one)));
+    eventually("the worker has lingered", || (!alive(pid(&one))).then_some(()));
+    assert!(trees.exists());
+    // The same user's next session finds its place there, and what goes is the one that is meant.
+    let next = house.allocate(&asked("two", "ann")).unwrap();
+    assert!(next.session.slot == one.slot && serves(&next) && work(&next.session) != trees);
+    house.close(&one.id, true, false).unwrap();
+    assert!(!trees.exists() && serves(&next) && work(&next.session).exists());
+}
+
+#[test]
 fn an_allocator_that_is_started_again_finds_the_worker_and_each_of_its_sessions() {
     let mut house = sharing("domain", "");
     let one = house.allocate(&asked("one", "ann")).unwrap();
