@@ -57,6 +57,9 @@ pub struct Config {
     /// The workers end when this process does, however it ends: for throw-away homes. The thread that drives the runtime
     /// must be the one that lives longest (prctl(2), PR_SET_PDEATHSIG).
     pub owned: bool,
+    /// **No walls**: what its sessions would be refused is noted and let through, but at these paths. For a throw-away home of one
+    /// person's one session; there is no request that asks for it.
+    pub learn: Option<Vec<PathBuf>>,
 }
 
 impl Config {
@@ -71,6 +74,7 @@ impl Config {
             tier: None,
             patience: Duration::from_secs(120),
             owned: false,
+            learn: None,
         }
     }
 }
@@ -219,6 +223,7 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
         tier,
         patience: config.patience,
         owned: config.owned,
+        learn: config.learn,
         audit: audit.clone(),
     });
     audit.started(tier).map_err(|error| unrecorded(error.into()))?;

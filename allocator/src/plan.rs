@@ -283,6 +283,7 @@ impl Plan {
         home: &Home,
         verify_key: PublicKey,
         owner: Option<u32>,
+        learn: Option<Vec<PathBuf>>,
     ) -> WorkerConfig {
         let mut env = BTreeMap::new();
         for name in &self.pass {
@@ -313,6 +314,7 @@ impl Plan {
             grace: self.grace,
             host_uid: self.uid(record),
             owner,
+            learn,
         }
     }
 }

@@ -68,6 +68,10 @@ pub struct WorkerConfig {
     /// worker outlives it.
     #[serde(default)]
     pub owner: Option<u32>,
+    /// **No wall**: the session is to do whatever its user may, so that its policy is learned; but for these paths. For a person's
+    /// own throw-away session; no session of a worker of many has it.
+    #[serde(default)]
+    pub learn: Option<Vec<PathBuf>>,
 }
 
 /// A logical repository seed.

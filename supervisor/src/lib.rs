@@ -17,6 +17,7 @@ pub mod hosted;
 pub mod http;
 pub mod init;
 pub mod layout;
+pub mod learning;
 pub mod logging;
 pub mod patch;
 pub mod ports;

@@ -34,6 +34,7 @@ pub(crate) fn config(volume: &Path) -> WorkerConfig {
         grace: 2,
         host_uid: None,
         owner: None,
+        learn: None,
     }
 }
 

@@ -217,7 +217,7 @@ fn it_is_refused_where_it_may_not_be() {
         assert_eq!((found, said.as_str()), (code, ""), "{words}");
         assert!(words.contains(word), "{words}");
     };
-    refused(&["--policy", "strict", "--tier", "pod", "--learn", &file], 77, "forbids it");
+    refused(&["--policy", "strict", "--tier", "pod", "--learn", &file], 77, "forbids to learn");
     refused(&["--without", "rlimits", "--learn", &file], 64, "all layers");
     refused(&["--learn", &site.text("work/policy.toml")], 64, "outside of what the command");
     // Beside the places: they would be closed with it.

@@ -53,6 +53,7 @@ pub(crate) struct Parts {
     pub(crate) tier: Tier,
     pub(crate) patience: Duration,
     pub(crate) owned: bool,
+    pub(crate) learn: Option<Vec<PathBuf>>,
     pub(crate) audit: Audit,
 }
 
@@ -67,6 +68,7 @@ pub(crate) struct Driver {
     tier: Tier,
     patience: Duration,
     owned: bool,
+    learn: Option<Vec<PathBuf>>,
     audit: Audit,
     live: Mutex<HashMap<SessionId, Live>>,
     flights: Mutex<HashMap<SessionId, Flight>>,
@@ -117,8 +119,18 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Driver {
     pub(crate) fn new(parts: Parts) -> Arc<Self> {
-        let Parts { home, store, secret, supervisor, profiles, tier, patience, owned, audit } =
-            parts;
+        let Parts {
+            home,
+            store,
+            secret,
+            supervisor,
+            profiles,
+            tier,
+            patience,
+            owned,
+            learn,
+            audit,
+        } = parts;
         Arc::new(Self {
             home,
             store: Arc::new(store),
@@ -128,6 +140,7 @@ impl Driver {
             tier,
             patience,
             owned,
+            learn,
             audit,
             live: Mutex::default(),
             flights: Mutex::default(),

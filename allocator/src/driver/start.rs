@@ -82,7 +82,14 @@ impl Driver {
         let values = values::recall(&self.home, &record.id, &record.intent.env)
             .map_err(|error| error.into_api())?;
         let owner = self.owned.then(std::process::id);
-        let config = stored.plan.config(record, values, &self.home, self.secret.public(), owner);
+        let config = stored.plan.config(
+            record,
+            values,
+            &self.home,
+            self.secret.public(),
+            owner,
+            self.learn.clone(),
+        );
         let granted = &stored.plan.programs;
         tracing::info!(session = %record.id, ?granted, "the agent may read and run");
         if let Some(user) = &stored.plan.user {

@@ -6,6 +6,7 @@
 
 mod conversation;
 mod harvest;
+mod learn;
 pub(crate) mod patch;
 mod permission;
 mod screen;
@@ -28,6 +29,7 @@ use crate::intent::IntentArgs;
 use crate::place::Place;
 use crate::run::conversation::Conversation;
 use crate::run::harvest::{Ending, Target, harvest};
+use crate::run::learn::Learn;
 use crate::run::permission::Permission;
 use crate::run::screen::Screen;
 use crate::socket::{self, Door};
@@ -52,12 +54,16 @@ pub(crate) struct Args {
     /// Replace the patch's file where it exists
     #[arg(long, requires = "patch")]
     force: bool,
+    /// NO WALL: let the agent do whatever you may, and write to this new file the policy that would have let it, for you to read and accept
+    #[arg(long, value_name = "FILE")]
+    learn: Option<PathBuf>,
 }
 
 /// Runs it to its end and removes everything. Of the `own` place only the profiles are used.
 pub(crate) fn run(args: Args, own: &Place, verbose: u8) -> Result<u8, Failure> {
     let intent = args.intent.into_intent()?;
     let target = args.patch.map(|file| Target::check(file, args.force)).transpose()?;
+    let learn = args.learn.map(|file| Learn::check(file, own)).transpose()?;
     notice::say(&intent);
     runtime::log_to_stderr(verbose);
     let runtime = runtime::start()?;
@@ -67,7 +73,7 @@ pub(crate) fn run(args: Args, own: &Place, verbose: u8) -> Result<u8, Failure> {
         permission: args.allow.unwrap_or(Permission::Ask),
         screen: Screen::new(verbose > 0),
     };
-    let outcome = runtime.block_on(throw_away(job, target, own.profiles()));
+    let outcome = runtime.block_on(throw_away(job, target, learn, own.profiles()));
     // A read of the terminal may be blocked for ever in its thread: do not wait for it.
     runtime.shutdown_background();
     outcome
@@ -80,7 +86,12 @@ struct Job {
     screen: Screen,
 }
 
-async fn throw_away(job: Job, target: Option<Target>, profiles: PathBuf) -> Result<u8, Failure> {
+async fn throw_away(
+    job: Job,
+    target: Option<Target>,
+    learn: Option<Learn>,
+    profiles: PathBuf,
+) -> Result<u8, Failure> {
     // From here on a signal ends the job and not the process, so that what was made is removed.
     let mut stop = Stop::listen()?;
     let directory = ThrowAway::make(&std::env::temp_dir(), "casemate-run-").map_err(|error| {
@@ -92,6 +103,7 @@ async fn throw_away(job: Job, target: Option<Target>, profiles: PathBuf) -> Resu
     let config = Config {
         owned: true,
         profiles: Some(profiles),
+        learn: learn.as_ref().map(Learn::kept),
         ..Config::new(home, supervisor::program()?)
     };
     let running = match stop.or(casemate_allocator::start(config)).await {
@@ -105,6 +117,15 @@ async fn throw_away(job: Job, target: Option<Target>, profiles: PathBuf) -> Resu
     let outcome = match stop.or(work(job, &running, &allocator, &session)).await {
         Ok(outcome) => outcome,
         Err(signal) => Ok(128 + signal),
+    };
+    // Before the worker ends, which keeps it in memory.
+    let learned = match (&learn, session.get()) {
+        (Some(learn), Some(session)) => {
+            stop.or(learn.save(&allocator, session)).await.unwrap_or_else(|signal| {
+                Err(Failure::new(128 + signal, "interrupted: nothing is learned"))
+            })
+        }
+        _ => Ok(()),
     };
     let ending =
         if matches!(outcome, Ok(exit::OK | exit::FAILED)) { Ending::Whole } else { Ending::Cut };
@@ -129,6 +150,7 @@ async fn throw_away(job: Job, target: Option<Target>, profiles: PathBuf) -> Resu
     });
     // The job's own trouble is the one to tell.
     let code = outcome?;
+    learned?;
     harvested?;
     removed?;
     deleted?;

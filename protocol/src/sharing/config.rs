@@ -118,6 +118,8 @@ impl SharedWorkerConfig {
             grace: session.grace,
             host_uid: self.host_uid,
             owner: self.owner,
+            // To open its walls would open them beside the user's other sessions.
+            learn: None,
         }
     }
 }
@@ -195,6 +197,7 @@ mod tests {
             grace: 12,
             host_uid: Some(1000),
             owner: Some(13),
+            learn: None,
         };
         let (worker, session) = config.clone().apart("tenant/ann".parse().unwrap(), 14);
         assert_eq!((worker.linger, &worker.user), (Some(14), &session.user));

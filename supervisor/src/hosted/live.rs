@@ -1,6 +1,7 @@
 //! A session that is served: what the endpoints know of it, and its generation, which runs until it is over.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use casemate_protocol::acp::server::Settings;
@@ -16,6 +17,7 @@ use crate::bounds::{Bounds, watch};
 use crate::exec::Door;
 use crate::http::auth;
 use crate::http::metrics::Metrics;
+use crate::learning::Learner;
 use crate::relay::attachments::Attachments;
 use crate::relay::driver::{self, FromClient, Order};
 use crate::relay::generation::{Generation, Parts};
@@ -52,6 +54,8 @@ pub struct Hosted {
     pub attachments: Attachments,
     /// The worker's log.
     pub audit: Audit,
+    /// What it would be refused, where it is learned from.
+    pub learner: Option<Arc<Learner>>,
 }
 
 /// Begins to serve a session. The future is its generation, which completes with its exit code.
@@ -81,6 +85,9 @@ pub fn start(
     // What was tried on the walls so far was the worker's own doing.
     if let Some(told) = &ready.told {
         told.forget();
+    }
+    if let Some(learner) = &ready.learner {
+        learner.forget();
     }
     let metrics = Rc::new(Metrics::default());
     let drained = Rc::new(Notify::new());
@@ -128,6 +135,7 @@ pub fn start(
         drained,
         attachments,
         audit: audit.clone(),
+        learner: ready.learner,
     });
     let generation = async move {
         let _held = held;

@@ -27,6 +27,7 @@ use crate::durable::Flush;
 use crate::environment::{self, DEFAULT_PATH};
 use crate::evidence::Inspector;
 use crate::layout::Layout;
+use crate::learning::{self, Learner};
 use crate::probe::judge::{self, Said};
 use crate::probe::measure::{Place, measure};
 use crate::probe::range::Range;
@@ -103,6 +104,8 @@ pub struct Ready {
     pub bounds: Rc<Bounds>,
     /// What its walls refuse, where that is told.
     pub told: Option<Arc<Told>>,
+    /// What it would be refused, where it is learned from.
+    pub learner: Option<Arc<Learner>>,
     /// The agent's wall.
     pub wall: Wall,
     /// How to start the agent.
@@ -138,8 +141,14 @@ pub async fn make(making: Making<'_>) -> Result<Ready, StartError> {
         Rc::clone(&session),
     )
     .map_err(|error| StartError::Other { message: chain(&error) })?;
-    let told = Told::of(&policy, &places);
-    let mut wall = walls::build(&policy, &places, tasks)?;
+    // What stays closed to the agent is not closed to what makes its trees.
+    let mut opened = places.clone();
+    let learner = learner(&config, &policy, &mut opened)?;
+    let told = if learner.is_none() { Told::of(&policy, &places) } else { None };
+    let mut wall = match &learner {
+        Some(learner) => walls::learning(&policy, &opened, tasks, learner)?,
+        None => walls::build(&policy, &places, tasks)?,
+    };
     if let Some(told) = &told {
         let wrong = |error: WallError| StartError::Kernel { message: chain(&error) };
         wall = wall.told_to(Arc::clone(told) as Arc<dyn Listener>).map_err(wrong)?;
@@ -186,6 +195,10 @@ pub async fn make(making: Making<'_>) -> Result<Ready, StartError> {
     };
     let matrix = async {
         match making.probing {
+            // There is nothing to be tried: it is said to be open.
+            _ if learner.is_some() => {
+                Ok(Matrix { tier: config.tier, took_ms: 0, rows: Vec::new() })
+            }
             Probing::Known(matrix) => Ok(matrix),
             Probing::Measure { spawner, range } => {
                 let (reaper, cwd) = (&session.reaper, &layout.inside.scratch);
@@ -233,7 +246,9 @@ pub async fn make(making: Making<'_>) -> Result<Ready, StartError> {
     let inspector = Inspector { git, env, work: layout.inside.work.clone(), base };
     let mut enforcement = wall.summary();
     enforcement.extend(making.shield);
-    enforcement.push(Told::summary(told.as_deref()));
+    if learner.is_none() {
+        enforcement.push(Told::summary(told.as_deref()));
+    }
     enforcement.push(bounds.summary());
     enforcement.push(identity(making.alone));
     enforcement.push(matrix.summary());
@@ -246,6 +261,7 @@ pub async fn make(making: Making<'_>) -> Result<Ready, StartError> {
         session,
         bounds,
         told,
+        learner,
         wall,
         recipe,
         inspector,
@@ -254,6 +270,19 @@ pub async fn make(making: Making<'_>) -> Result<Ready, StartError> {
         enforcement,
         matrix,
     })
+}
+
+/// Who notes what a session is not refused, where that is asked for and allowed.
+fn learner(
+    config: &WorkerConfig,
+    policy: &Policy,
+    places: &mut Places,
+) -> Result<Option<Arc<Learner>>, StartError> {
+    let Some(kept) = &config.learn else { return Ok(None) };
+    if let Some(why) = learning::forbidden(policy) {
+        return Err(StartError::Policy { message: why.to_owned() });
+    }
+    Ok(Some(Arc::new(Learner::of(policy, &config.policy, places, kept))))
 }
 
 /// Whom the session runs as, for the status.

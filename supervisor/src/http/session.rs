@@ -31,7 +31,7 @@ pub(super) fn wanted(path: &str) -> Option<(Method, &'static [Audience])> {
     Some(match path {
         "/acp" => (Method::GET, ATTACH),
         "/v1/exec" => (Method::GET, EXEC),
-        "/v1/status" | "/v1/patch" => (Method::GET, EITHER),
+        "/v1/status" | "/v1/patch" | "/v1/learned" => (Method::GET, EITHER),
         "/metrics" => (Method::GET, CONTROL),
         "/v1/quiesce" | "/v1/reopen" | "/v1/stop" => (Method::POST, CONTROL),
         _ => return None,
@@ -49,10 +49,20 @@ pub(super) async fn call(
         "/v1/exec" => exec(hosted, request).await,
         "/v1/status" => hosted.status().await.map(|status| json(&status)),
         "/v1/patch" => hosted.ask(Order::Patch).await.map(patch),
+        "/v1/learned" => Some(learned(hosted)),
         "/metrics" => metrics(app, hosted).await,
         "/v1/quiesce" => hosted.ask(Order::Quiesce).await.map(|outcome| json(&outcome)),
         "/v1/reopen" => hosted.ask(Order::Reopen).await.map(|()| empty(StatusCode::NO_CONTENT)),
         _ => stop(hosted, request).await,
+    }
+}
+
+/// The policy that would have let the session do what it did so far.
+fn learned(hosted: &Hosted) -> Answer {
+    match hosted.learner.as_ref().map(|learner| learner.proposal()) {
+        None => text(StatusCode::NOT_FOUND, "this session is not learned from"),
+        Some(Err(why)) => text(StatusCode::INTERNAL_SERVER_ERROR, &why),
+        Some(Ok((policy, _))) => text(StatusCode::OK, &policy),
     }
 }
 

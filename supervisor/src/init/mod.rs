@@ -10,13 +10,11 @@
 //! | [`layers`] | which walls stand, and the words for those that do not |
 //! | [`bounds`] | what of the machine the command may take |
 //! | [`watch`] | signals, grace, the end |
-//! | [`learn`] | a run without walls, and the policy that would have let it pass |
 //! | [`install`] | this program, copied where another container finds it |
 
 mod bounds;
 pub mod install;
 pub mod layers;
-mod learn;
 pub mod options;
 mod watch;
 
@@ -30,7 +28,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use casemate_protocol::codes::exit;
-use casemate_protocol::policy::Policy;
+use casemate_protocol::policy::learn::kept;
+use casemate_protocol::policy::{Learning, Policy};
 use casemate_protocol::tier::Tier;
 use casemate_sandbox::shield::calls::Role;
 use casemate_sandbox::{
@@ -40,11 +39,11 @@ use nix::errno::Errno;
 use serde::Serialize;
 
 use crate::environment::DEFAULT_PATH;
+use crate::learning::{self, Learner};
 use crate::words::chain;
 use crate::worker::identity;
 use bounds::Limits;
 use layers::Chosen;
-use learn::Learner;
 use options::{Checked, Options};
 
 /// Why the command was not started: what to say, and the exit code.
@@ -93,7 +92,7 @@ fn start(options: Options) -> Result<u8, Refused> {
     let (text, policy) = options.policy()?;
     let mut checked = options.check(&policy)?;
     if options.learn.is_some() {
-        learn::allowed(&policy, chosen.off().is_empty())?;
+        learnable(&policy, chosen, options.user)?;
     }
     if identity::check(checked.user).is_err() && options.user != Some(0) {
         let message = "the command would be root: name a user with --user, or say --user 0 for root without capabilities";
@@ -116,7 +115,7 @@ fn start(options: Options) -> Result<u8, Refused> {
     let learner = options
         .learn
         .as_deref()
-        .map(|file| Learner::new(&policy, &mut checked.places, file).map(Arc::new))
+        .map(|file| learner(&policy, &text, &mut checked.places, file).map(Arc::new))
         .transpose()?;
     let wall = match &learner {
         Some(learner) => {
@@ -162,16 +161,64 @@ fn start(options: Options) -> Result<u8, Refused> {
             terminal,
         )
     })?;
-    match learner.zip(learned).map(|(learner, file)| learner.finish(&text, file)) {
-        None => {}
-        Some(Ok(words)) => say(&format!(
-            "{words}. Nothing is applied: read it, compare it with `casemate policy diff`"
-        )),
-        Some(Err(why)) => {
-            return Err(Refused { code: exit::CANNOT_CREATE, message: format!("--learn: {why}") });
-        }
+    if let Some((learner, file)) = learner.zip(learned) {
+        keep(&learner, file).map_err(|why| Refused {
+            code: exit::CANNOT_CREATE,
+            message: format!("--learn: {why}"),
+        })?;
     }
     Ok(code)
+}
+
+fn keep(learner: &Learner, mut file: fs::File) -> Result<(), String> {
+    let (text, words) = learner.proposal()?;
+    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
+    written.map_err(|error| error.to_string())?;
+    say(&format!("{words}. Nothing is applied: read it, compare it with `casemate policy diff`"));
+    Ok(())
+}
+
+/// Whether there may be a run to learn from.
+fn learnable(policy: &Policy, chosen: Chosen, user: Option<u32>) -> Result<(), Refused> {
+    if !chosen.off().is_empty() {
+        let message =
+            "--learn: it says what all layers would refuse: leave --layers and --without out";
+        return Err(usage(message));
+    }
+    // Root that becomes somebody else is asked again below, as whom it became.
+    let becomes = user.is_some_and(|user| user != 0);
+    match learning::forbidden(policy) {
+        Some(why) if !(becomes && policy.learning == Learning::Allowed) => {
+            Err(Refused { code: exit::DENIED, message: format!("--learn: {why}") })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Who notes, with what is closed to the run; as the user that it runs as.
+fn learner(
+    policy: &Policy,
+    text: &str,
+    places: &mut Places,
+    file: &Path,
+) -> Result<Learner, Refused> {
+    if let Some(why) = learning::forbidden(policy) {
+        return Err(Refused { code: exit::DENIED, message: format!("--learn: {why}") });
+    }
+    let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let directory = directory.unwrap_or(Path::new(".")).canonicalize().unwrap_or_default();
+    if [&places.work, &places.home, &places.scratch].iter().any(|own| own.starts_with(&directory)) {
+        return Err(usage(format!(
+            "--learn {}: name a file in a directory of its own, which is closed to the run",
+            file.display()
+        )));
+    }
+    let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    let mut kept: Vec<PathBuf> = kept(variable("HOME").as_deref()).collect();
+    kept.extend(variable("CASEMATE_HOME"));
+    kept.extend(variable("XDG_STATE_HOME").map(|state| state.join("casemate")));
+    places.never.push(directory);
+    Ok(Learner::of(policy, text, places, &kept))
 }
 
 fn announce(policy: &Policy, chosen: Chosen, checked: &Checked, learns: bool) {

@@ -71,6 +71,7 @@ fn config(tier: Tier, directory: &Path) -> WorkerConfig {
         grace: 0,
         host_uid: nix::unistd::geteuid().is_root().then_some(NOBODY),
         owner: None,
+        learn: None,
     }
 }
 

@@ -103,6 +103,7 @@ impl Slot {
             grace: 2,
             host_uid: (geteuid().is_root() && who == Who::Own).then_some(USER),
             owner: None,
+            learn: None,
         };
         Self { root, config, secret, who }
     }

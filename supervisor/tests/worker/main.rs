@@ -18,6 +18,7 @@ mod full;
 mod git;
 mod harness;
 mod hogs;
+mod learn;
 mod many;
 mod matrix;
 mod porter;

@@ -10,6 +10,7 @@ mod wish;
 mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 
 pub use record::Denials;
 pub use write::{WriteError, write};
@@ -24,6 +25,35 @@ use wish::{Wish, allowed, socket_call};
 const NEIGHBOURS: usize = 3;
 /// casemate's own ports (docs/operators.md): no policy hands them out by number.
 pub(super) const OWN_PORTS: std::ops::RangeInclusive<u16> = 20_000..=31_999;
+
+/// Below a home: what opens other doors, and is never learned.
+const CREDENTIALS: [&str; 17] = [
+    ".ssh",
+    ".gnupg",
+    ".aws",
+    ".azure",
+    ".kube",
+    ".docker",
+    ".netrc",
+    ".npmrc",
+    ".pypirc",
+    ".git-credentials",
+    ".password-store",
+    ".cargo/credentials.toml",
+    ".config/gh",
+    ".config/gcloud",
+    ".config/git/credentials",
+    ".local/share/keyrings",
+    ".local/state/casemate",
+];
+/// Of the machine: mounted keys and tokens, and supervisors' own.
+const SECRETS: [&str; 3] = ["/run/secrets", "/var/run/secrets", "/casemate"];
+
+/// What stays closed while a run is learned from, whether it is there or not. `home`: whose machine it is.
+pub fn kept(home: Option<&Path>) -> impl Iterator<Item = PathBuf> {
+    let below = home.into_iter().flat_map(|home| CREDENTIALS.map(|name| home.join(name)));
+    below.chain(SECRETS.map(PathBuf::from))
+}
 
 /// One rule to add.
 #[derive(Debug, Clone, PartialEq, Eq)]

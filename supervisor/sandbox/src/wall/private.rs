@@ -4,7 +4,7 @@
 //! Here a grant that meets a private directory passes exactly if it lies, links resolved, in the session's own places.
 
 use std::os::fd::BorrowedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::grants::Grant;
 use super::never::{Never, resolve_as_far_as_exists};
@@ -28,6 +28,11 @@ impl Private {
             })
             .collect::<Result<_, _>>()?;
         Ok(Self { directories: Never::resolve(&places.private)?, own })
+    }
+
+    /// Whether something private lies below a path, so that there may be more in it that is not.
+    pub(super) fn is_above(&self, path: &Path) -> bool {
+        self.directories.is_above(path)
     }
 
     /// Refuses a grant, given as the descriptor that the rule will be bound to.

@@ -120,7 +120,9 @@ pub(super) fn open_learning(policy: &Policy, places: &Places) -> Result<Opened, 
         match add_path(&mut created, &grant, &never, &private) {
             Ok(_) => opened += 1,
             // Around what is closed: each entry by itself. New ones in such a directory stay closed.
-            Err(WallError::Never { .. }) if never.is_above(&grant.path) => {
+            Err(WallError::Never { .. })
+                if never.is_above(&grant.path) || private.is_above(&grant.path) =>
+            {
                 to_open.extend(entries(&grant.path));
             }
             Err(WallError::Landlock { what, source }) => {

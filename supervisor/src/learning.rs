@@ -1,54 +1,29 @@
-//! `exec --learn FILE`: a run with the walls open, and the smallest policy that would have let it pass, for a person to accept.
+//! Learning: a run with the walls open, and the smallest policy that would have let it pass, for a person to accept.
 //!
-//! Owns what was noted. Nothing is granted by it: the file is a proposal, and what the run did is done. Closed all the same: casemate's own
-//! places, the usual places of credentials and mounted tokens, unless the policy grants them, and the directory of the file itself.
+//! Owns what was noted. Nothing is granted by it: what comes of it is a proposal, and what the run did is done. Closed all the same: casemate's
+//! own places, the usual places of credentials and mounted tokens, unless the policy grants them.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::Write as _;
+use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use casemate_protocol::codes::exit;
 use casemate_protocol::policy::decide::{self, Outcome, Setting, Transport, Way};
 use casemate_protocol::policy::learn::{Denials, Proposal, propose, write};
 use casemate_protocol::policy::{Access, Learning, PathTemplate, Policy, SocketFamily};
 use casemate_sandbox::{Attempt, Places, Recorder};
 
-use super::Refused;
 use crate::told;
 use crate::words::chain;
 
 /// Different refusals that are noted; a run with more is learned from step by step.
 const MOST: usize = 200;
-/// Below a home: what opens other doors.
-const CREDENTIALS: [&str; 17] = [
-    ".ssh",
-    ".gnupg",
-    ".aws",
-    ".azure",
-    ".kube",
-    ".docker",
-    ".netrc",
-    ".npmrc",
-    ".pypirc",
-    ".git-credentials",
-    ".password-store",
-    ".cargo/credentials.toml",
-    ".config/gh",
-    ".config/gcloud",
-    ".config/git/credentials",
-    ".local/share/keyrings",
-    ".local/state/casemate",
-];
-/// Of the machine: mounted keys and tokens, and supervisors' own.
-const SECRETS: [&str; 3] = ["/run/secrets", "/var/run/secrets", "/casemate"];
-
 /// What a run is refused.
 #[derive(Debug)]
-pub(super) struct Learner {
+pub struct Learner {
     policy: Policy,
+    text: String,
     setting: Setting,
     granted: Vec<(PathBuf, Vec<Access>)>,
     closed: Vec<PathBuf>,
@@ -56,7 +31,7 @@ pub(super) struct Learner {
     noted: Mutex<Noted>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Noted {
     denials: Denials,
     udp: BTreeMap<u16, u64>,
@@ -71,98 +46,78 @@ struct Who {
     groups: Vec<u32>,
 }
 
-/// Whether there may be such a run here.
-pub(super) fn allowed(policy: &Policy, whole: bool) -> Result<(), Refused> {
-    let denied = |message: &str| Err(Refused { code: exit::DENIED, message: message.to_owned() });
-    if policy.learning == Learning::Forbidden {
-        return denied(
-            "--learn: the policy forbids it (learning = \"forbidden\"): its walls are not to be opened. Learn with a copy without that line",
-        );
+/// Why there may be no such run under this policy.
+#[must_use]
+pub fn forbidden(policy: &Policy) -> Option<&'static str> {
+    let root = nix::unistd::geteuid().is_root();
+    match () {
+        () if policy.learning == Learning::Forbidden => Some(
+            "the policy forbids to learn (learning = \"forbidden\"): its walls are not to be opened. Learn with a copy without that line",
+        ),
+        () if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() => {
+            Some("not in a Pod: to learn opens the walls, and is for a machine of one's own")
+        }
+        () if root => Some("not as root: name a user, whose files are opened and nobody else's"),
+        () => None,
     }
-    if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() {
-        return denied(
-            "--learn: not in a Pod: it opens the walls, and is for a machine of one's own",
-        );
-    }
-    if !whole {
-        return Err(super::usage(
-            "--learn: it says what all layers would refuse: leave --layers and --without out",
-        ));
-    }
-    Ok(())
 }
 
 // === impl Learner ===
 
 impl Learner {
-    /// Of a run in these places; what it is to stay away from is added to them. `file` is where the proposal goes.
-    pub(super) fn new(policy: &Policy, places: &mut Places, file: &Path) -> Result<Self, Refused> {
-        if nix::unistd::geteuid().is_root() {
-            let message = "--learn: not as root: name a user with --user, whose files are opened and nobody else's".to_owned();
-            return Err(Refused { code: exit::DENIED, message });
-        }
+    /// Of a run in these places; what it is to stay away from, as far as it is there and the policy does not grant it, is added to them.
+    #[must_use]
+    pub fn of(policy: &Policy, text: &str, places: &mut Places, kept: &[PathBuf]) -> Self {
         let setting = told::setting(policy, places);
         let granted = granted(policy, &setting);
         let own = |path: &PathBuf| granted.iter().any(|(known, _)| path.starts_with(known));
-        let mut closed: Vec<PathBuf> = kept().filter(|path| !own(path)).collect();
-        let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let directory = directory.unwrap_or(Path::new(".")).canonicalize().unwrap_or_default();
-        if [&places.work, &places.home, &places.scratch]
-            .iter()
-            .any(|own| own.starts_with(&directory))
-        {
-            return Err(super::usage(format!(
-                "--learn {}: name a file in a directory of its own, which is closed to the run",
-                file.display()
-            )));
-        }
-        closed.push(directory);
-        places.never.extend(closed.iter().cloned());
-        let groups = nix::unistd::getgroups().unwrap_or_default();
-        let groups = groups.into_iter().chain([nix::unistd::getegid()]);
-        let who = Who {
-            uid: nix::unistd::geteuid().as_raw(),
-            groups: groups.map(nix::unistd::Gid::as_raw).collect(),
-        };
-        let noted = Mutex::default();
-        Ok(Self { policy: policy.clone(), setting, granted, closed, who, noted })
+        let kept = kept.iter().filter_map(|path| path.canonicalize().ok());
+        places.never.extend(kept.filter(|path| !own(path)));
+        let closed = places.never.iter().chain(&places.private).cloned().collect();
+        let who = Who::own();
+        let (policy, text, noted) = (policy.clone(), text.to_owned(), Mutex::default());
+        Self { policy, text, setting, granted, closed, who, noted }
+    }
+
+    /// What was noted so far was nobody's.
+    pub fn forget(&self) {
+        *self.locked() = Noted::default();
     }
 
     /// The command itself, which no listener could read.
-    pub(super) fn started(&self, program: &Path) {
+    pub fn started(&self, program: &Path) {
         for (path, access) in casemate_sandbox::programs(program) {
             self.path(&path, access);
         }
     }
 
-    /// Writes the policy's text with what was learned; what to say of it.
-    pub(super) fn finish(&self, text: &str, mut file: File) -> Result<String, String> {
-        let noted = std::mem::take(&mut *self.locked());
+    /// The policy's text with what was learned so far, and what to say of it.
+    ///
+    /// # Errors
+    /// Why it cannot be written.
+    pub fn proposal(&self) -> Result<(String, String), String> {
+        let noted = self.locked().clone();
         let known = std::cell::RefCell::new(BTreeMap::<String, String>::new());
         let real = |path: &str| {
             let mut known = known.borrow_mut();
             let found = known.entry(path.to_owned()).or_insert_with(|| {
                 let found = Path::new(path).canonicalize();
-                found
-                    .ok()
-                    .and_then(|found| found.to_str().map(str::to_owned))
-                    .unwrap_or_else(|| path.to_owned())
+                let found = found.ok().and_then(|found| found.to_str().map(str::to_owned));
+                found.unwrap_or_else(|| path.to_owned())
             });
             found.clone()
         };
         let closed = |path: &str| self.closed(path);
         let mut proposal = propose(&self.policy, &self.setting, &noted.denials, &real, &closed);
         self.besides(&noted, &mut proposal);
-        let written = write(text, &proposal).map_err(|error| chain(&error))?;
+        let written = write(&self.text, &proposal).map_err(|error| chain(&error))?;
         Policy::parse(&written).map_err(|error| format!("the proposal is no policy: {error}"))?;
-        file.write_all(written.as_bytes())
-            .and_then(|()| file.sync_all())
-            .map_err(|error| error.to_string())?;
-        Ok(format!(
+        let words = format!(
             "learned {} rules; {} things that were refused are not proposed, and named at the end of the file",
             proposal.rules.len(),
             proposal.kept_out.len()
-        ))
+        );
+        Ok((written, words))
     }
 
     /// What is no rule's.
@@ -282,6 +237,21 @@ impl Noted {
 }
 
 impl Who {
+    /// Out of proc_pid_status(5): a worker's own filter knows no calls for it.
+    fn own() -> Self {
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let numbers = |name: &str| -> Vec<u32> {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            line.into_iter()
+                .flat_map(str::split_whitespace)
+                .filter_map(|id| id.parse().ok())
+                .collect()
+        };
+        // Real, effective, saved and of the file system; and the supplementary ones.
+        let groups = [numbers("Gid:"), numbers("Groups:")].concat();
+        Self { uid: nix::unistd::geteuid().as_raw(), groups }
+    }
+
     /// By the mode; lists of access control are not looked at.
     fn may(&self, found: &fs::Metadata, access: Access) -> bool {
         let bit = match access {
@@ -317,32 +287,9 @@ fn granted(policy: &Policy, setting: &Setting) -> Vec<(PathBuf, Vec<Access>)> {
         .collect()
 }
 
-/// What is there of what is never learned.
-fn kept() -> impl Iterator<Item = PathBuf> {
-    let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
-    let home = variable("HOME").into_iter();
-    let below = home.flat_map(|home| CREDENTIALS.map(|name| home.join(name)));
-    let casemate = variable("CASEMATE_HOME")
-        .into_iter()
-        .chain(variable("XDG_STATE_HOME").map(|state| state.join("casemate")));
-    let machine = SECRETS.into_iter().map(PathBuf::from);
-    below.chain(casemate).chain(machine).filter_map(|path| path.canonicalize().ok())
-}
-
 #[cfg(test)]
 mod tests {
-    use casemate_protocol::policy::{DEVELOPER, STRICT};
-
     use super::*;
-
-    #[test]
-    fn a_policy_may_forbid_it_and_half_a_wall_teaches_nothing() {
-        let developer = Policy::parse(DEVELOPER).unwrap();
-        assert_eq!(allowed(&developer, true), Ok(()));
-        assert_eq!(allowed(&developer, false).unwrap_err().code, exit::USAGE);
-        let strict = Policy::parse(STRICT).unwrap();
-        assert_eq!(allowed(&strict, true).unwrap_err().code, exit::DENIED);
-    }
 
     #[test]
     fn the_modes_that_count_are_ones_own_class() {
