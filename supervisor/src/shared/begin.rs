@@ -8,6 +8,7 @@ use std::rc::Rc;
 use casemate_protocol::audit::Event;
 use casemate_protocol::worker::{StartError, StartEvent, WorkerConfig};
 
+use super::measured::Making as Walls;
 use super::{Entry, Shared, floor, intake, place};
 use crate::audit::Audit;
 use crate::hosted::live::{self, Hosted};
@@ -151,7 +152,8 @@ impl Shared {
         let resolved = if provisioned { None } else { self.resolve(&config, report).await? };
         // One at a time: whoever comes meanwhile waits for the answer.
         let measured = self.measured.lock().await;
-        let known = measured.get(&policy.revision).cloned();
+        let walls = Walls::of(&policy.revision, &config);
+        let known = measured.get(&walls);
         let (measuring, probing) = match known {
             Some(matrix) => {
                 drop(measured);
@@ -183,7 +185,7 @@ impl Shared {
         })
         .await?;
         if let Some(mut measured) = measuring {
-            measured.insert(made.policy_revision.clone(), made.matrix.clone());
+            measured.insert(walls, made.matrix.clone());
         }
         Ok(made)
     }

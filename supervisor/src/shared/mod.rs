@@ -9,6 +9,7 @@
 mod begin;
 pub mod floor;
 pub mod intake;
+mod measured;
 pub mod place;
 pub mod porter;
 pub mod transcript;
@@ -22,7 +23,6 @@ use std::time::Duration;
 
 use casemate_protocol::codes::close;
 use casemate_protocol::ids::{BootId, PlaceId, SessionId};
-use casemate_protocol::matrix::Matrix;
 use casemate_protocol::sharing::{
     EndSession, Refusal, SessionConfig, SessionEnded, SessionSummary, SharedStatus,
     SharedWorkerConfig, Storage,
@@ -40,6 +40,7 @@ use crate::words::chain;
 
 use floor::Floor;
 use intake::{Decision, Known};
+pub use measured::Measured;
 use porter::Porter;
 use transcript::Transcript;
 
@@ -75,8 +76,8 @@ pub struct Shared {
     pub seed: Seed,
     /// What the sessions that have ended have counted.
     pub counted: Metrics,
-    /// What was measured of the walls, by policy revision; held while one is being measured.
-    pub measured: tokio::sync::Mutex<BTreeMap<String, Matrix>>,
+    /// What was measured of the walls; held while one is being measured.
+    pub measured: tokio::sync::Mutex<Measured>,
     /// What goes on.
     pub table: Table,
 }

@@ -8,9 +8,10 @@ use std::os::unix::net::UnixListener;
 use std::process::Command;
 
 use casemate_inside::{Attempt, SUCCEEDED, backwards};
+use casemate_protocol::matrix::Verdict;
 use casemate_protocol::sharing::SessionConfig;
 use casemate_protocol::token::Audience;
-use casemate_protocol::worker::{AgentState, Repository, StartError, StartEvent};
+use casemate_protocol::worker::{AgentState, Repository, StartError, StartEvent, WorkerStatus};
 use casemate_supervisor::probe::range::PREFIX;
 
 use crate::client::Client;
@@ -59,6 +60,30 @@ impl Pair {
             ref other => panic!("{other:?}"),
         }
     }
+}
+
+/// What a wall is found to be is told of no session whose wall is built from something else: here a folder of the machine's
+/// among the programs, which opens it.
+#[test]
+fn a_session_with_other_programs_gets_a_measurement_of_its_own() {
+    let many = Many::new(Who::Own);
+    let (worker, address) = many.serve();
+    let open = |hosted: &Hosted| {
+        let token = many.token(&hosted.config, Audience::Control);
+        let (code, body) = call(address, "GET", "/v1/status", Some(&token), "");
+        assert_eq!(code, 200, "{body}");
+        let matrix = serde_json::from_str::<WorkerStatus>(&body).unwrap().matrix.unwrap();
+        matrix.named(Verdict::Open).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let first = many.hosted(address);
+    assert_eq!(open(&first), Vec::<String>::new());
+    let mut config = many.session();
+    config.programs.push("/sys/module".into());
+    let second = many.hosted_as(address, config);
+    assert_eq!(open(&second), ["sys-modules"]);
+    let third = many.hosted(address);
+    assert_eq!(open(&third), Vec::<String>::new());
+    worker.stop();
 }
 
 /// The number that a command printed first.
