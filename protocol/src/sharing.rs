@@ -251,6 +251,9 @@ pub struct SessionSummary {
     pub generation: Generation,
     /// As measured from inside; `None` while it is made.
     pub tier: Option<Tier>,
+    /// The policy in force, by the SHA-256 of its text; `None` while it is made.
+    #[serde(default)]
+    pub policy_revision: Option<String>,
     /// What is going on; `None` while it is made.
     pub activity: Option<Activity>,
     /// The agent's process.

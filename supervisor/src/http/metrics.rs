@@ -1,6 +1,7 @@
 //! Counters, and the Prometheus text that shows them (text format version 0.0.4).
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use casemate_protocol::sharing::SessionSummary;
@@ -88,18 +89,11 @@ impl Metrics {
         line("execs", "gauge", "Commands of exec that run.", status.execs.into());
         self.counters(&mut line, refused, orphans);
         bounds(&mut line, &status.usage);
-        // A label's value, as Prometheus shows what is no number; hex digits need no escapes.
-        let _ = write!(
-            text,
-            "# HELP casemate_policy_info The policy in force, by the hash of its text.\n\
-             # TYPE casemate_policy_info gauge\n\
-             casemate_policy_info{{revision=\"{}\"}} 1\n",
-            status.policy_revision
-        );
+        policies(&mut text, [status.policy_revision.as_str()]);
         text
     }
 
-    /// The text of a worker of many sessions: sums, so that it does not grow with them.
+    /// The text of a worker of many sessions: sums, so that it does not grow with them, and a line for each policy in force.
     #[must_use]
     pub fn render_shared(
         &self,
@@ -126,6 +120,7 @@ impl Metrics {
         line("sessions_busy", "gauge", "Sessions with a turn or a command of exec.", count(&busy));
         line("attached", "gauge", "Connected clients.", attached);
         self.counters(&mut line, refused, orphans);
+        policies(&mut text, sessions.iter().filter_map(|it| it.policy_revision.as_deref()));
         text
     }
 
@@ -156,6 +151,18 @@ fn metric(text: &mut String, name: &str, kind: &str, help: &str, value: u64) {
         text,
         "# HELP casemate_{name} {help}\n# TYPE casemate_{name} {kind}\ncasemate_{name} {value}\n"
     );
+}
+
+/// One line for each revision, however many sessions have it: a label's value, as Prometheus shows what is no number; hex
+/// digits need no escapes.
+fn policies<'a>(text: &mut String, revisions: impl IntoIterator<Item = &'a str>) {
+    text.push_str(
+        "# HELP casemate_policy_info The policy in force, by the hash of its text.\n\
+         # TYPE casemate_policy_info gauge\n",
+    );
+    for revision in revisions.into_iter().collect::<BTreeSet<_>>() {
+        let _ = writeln!(text, "casemate_policy_info{{revision=\"{revision}\"}} 1");
+    }
 }
 
 fn bounds(line: &mut dyn FnMut(&str, &str, &str, u64), usage: &Usage) {

@@ -247,6 +247,7 @@ impl Shared {
                 incarnation: intent.incarnation,
                 generation: intent.generation,
                 tier: status.as_ref().map(|status| status.tier),
+                policy_revision: status.as_ref().map(|status| status.policy_revision.clone()),
                 activity: status.as_ref().map(|status| status.activity),
                 attachments: status.as_ref().map_or(0, |status| status.attachments),
                 agent: status.map_or(AgentState::NotStarted, |status| status.agent),

@@ -3,6 +3,7 @@
 use std::fs;
 
 use casemate_protocol::ids::{Generation, SlotId};
+use casemate_protocol::policy::Policy;
 use casemate_protocol::sharing::{Refusal, SessionConfig, SharedStatus, WorkerClaims};
 use casemate_protocol::tier::Tier;
 use casemate_protocol::token::Audience;
@@ -294,7 +295,27 @@ fn metrics_are_sums_that_do_not_grow_with_sessions_nor_fall_with_them() {
     let a = many.hosted(address);
     let _b = many.hosted(address);
     assert_eq!((value("sessions"), value("attachments_total")), (2, 2));
-    assert_eq!(metrics().lines().count(), lines);
+    // One for the policy that both have.
+    assert_eq!(metrics().lines().count(), lines + 1);
+    let mut other = many.session();
+    other.policy.push_str("# another\n");
+    let event = many.begin(address, &other);
+    assert!(matches!(event, StartEvent::Ready { .. }), "{event:?}");
+    let listed = many.list(address);
+    let revision = |config: &SessionConfig| {
+        let found = listed.iter().find(|summary| summary.session == config.session);
+        found.and_then(|summary| summary.policy_revision.clone()).unwrap()
+    };
+    let two = [revision(&a.config), revision(&other)];
+    assert_ne!(two[0], two[1]);
+    for (config, expected) in [(&a.config, &two[0]), (&other, &two[1])] {
+        assert_eq!(Policy::parse(&config.policy).unwrap().revision, *expected);
+        let line = format!("casemate_policy_info{{revision=\"{expected}\"}} 1\n");
+        assert_eq!(metrics().matches(&line).count(), 1, "{}", metrics());
+    }
+    assert_eq!(metrics().lines().count(), lines + 2);
+    assert_eq!(many.end(address, &other.session, "storage=keep").0, 200);
+    eventually("its policy goes with it", || !metrics().contains(&two[1]));
     assert!(!metrics().contains(a.config.session.as_str()));
     assert_eq!(many.end(address, &a.config.session, "storage=keep").0, 200);
     assert_eq!((value("sessions"), value("attachments_total")), (1, 2));
