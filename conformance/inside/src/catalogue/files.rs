@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -415,34 +416,57 @@ fn race(
     swapped(&folder, &link, |path| attempt(&path.join(name), &fd_path(&home).join(name)))
 }
 
+/// How often a race's names are swapped where it is refused, and how often at most something is attempted meanwhile: where
+/// nothing stops it, about each other attempt succeeds.
+const SWAPS: u32 = 200;
+const ATTEMPTS: u32 = 20_000;
+
 /// While one thread swaps two names over and over, another attempts something by one of them: `Ok(true)` where it got hold
-/// of what is not its own. After the last swap one of both names leads there, whoever won before.
+/// of what is not its own, which counts while the swaps go on. Where nothing was got, an attempt by each name once they have
+/// ended tells how it is refused; that one of them leads out by then is no race, and its success says nothing.
 fn swapped(one: &Path, two: &Path, attempt: impl Fn(&Path) -> io::Result<bool>) -> io::Result<()> {
-    let mut last = io::Error::from(Errno::NOENT);
-    let hit = |path: &Path, last: &mut io::Error| match attempt(path) {
-        Ok(hit) => hit,
-        Err(error) => {
-            // Between two lookups it may have been either: that says nothing.
-            if error.kind() != io::ErrorKind::NotFound {
-                *last = error;
-            }
-            false
-        }
-    };
-    std::thread::scope(|scope| {
+    let (over, swaps) = (AtomicBool::new(false), AtomicU32::new(0));
+    let won = std::thread::scope(|scope| {
         // Where its user may start no thread more there is an answer, not a panic.
         let swapper = std::thread::Builder::new().spawn_scoped(scope, || {
-            for _ in 0..200 {
-                let _ = rustix::fs::renameat_with(CWD, one, CWD, two, RenameFlags::EXCHANGE);
+            let swap = || rustix::fs::renameat_with(CWD, one, CWD, two, RenameFlags::EXCHANGE);
+            while !over.load(Relaxed) && swap().is_ok() {
+                swaps.fetch_add(1, Relaxed);
             }
         })?;
-        while !swapper.is_finished() {
-            if hit(one, &mut last) {
-                return Ok(());
-            }
+        let mut refused = false;
+        let won = (0..ATTEMPTS)
+            .take_while(|_| !swapper.is_finished())
+            .map_while(|_| {
+                let before = swaps.load(Relaxed);
+                if refused && before >= SWAPS {
+                    return None;
+                }
+                let got = attempt(one);
+                refused |= got.is_err();
+                // With one processor between them, both have to get on.
+                if swaps.load(Relaxed) == before {
+                    std::thread::yield_now();
+                }
+                Some(got.unwrap_or(false))
+            })
+            .any(|got| got);
+        over.store(true, Relaxed);
+        Ok::<_, io::Error>(won)
+    })?;
+    if won {
+        return Ok(());
+    }
+    let mut told = Err(untried("nothing was refused, nor won"));
+    for path in [one, two] {
+        match attempt(path) {
+            Ok(true) => return Err(untried("there was no race to win")),
+            // Its own, by the name that does not lead out.
+            Ok(false) => {}
+            Err(error) => told = Err(error),
         }
-        if hit(one, &mut last) || hit(two, &mut last) { Ok(()) } else { Err(last) }
-    })
+    }
+    told
 }
 
 /// Whether both are one file, by what anybody may look up.
@@ -481,4 +505,28 @@ fn of_loader(words: &str) -> io::Error {
 /// For attacks whose proof is that something is there afterwards.
 pub(super) fn came_to_be(path: &Path) -> io::Result<()> {
     holds(fs::symlink_metadata(path).is_ok(), Errno::NOENT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The name that leads out is there, and nobody swaps it: that it can be opened shows no race.
+    #[test]
+    fn a_symlink_that_leads_out_is_no_race() {
+        let place = tempfile::tempdir().unwrap();
+        let (own, out, gone) =
+            (place.path().join("own"), place.path().join("out"), place.path().join("gone"));
+        fs::write(&own, "").unwrap();
+        fs::write(&out, "secret").unwrap();
+        let opens = |path: &Path| Ok(File::open(path)?.read(&mut [0])? > 0);
+        let told =
+            swapped(&out, &gone, |path| if path == gone { opens(&out) } else { opens(&own) });
+        assert_eq!(told.unwrap_err().kind(), ErrorKind::Unsupported);
+        // With the swaps it is one.
+        swapped(&own, &out, opens).unwrap();
+        // Refused by either name, it says how.
+        let told = swapped(&own, &out, |_| Err(Errno::ACCESS.into()));
+        assert_eq!(told.unwrap_err().kind(), ErrorKind::PermissionDenied);
+    }
 }
