@@ -59,17 +59,23 @@ impl Shot<'_> {
     pub(crate) fn process(&self) -> io::Result<Pid> {
         let pid = pid(self.decoys.process)?;
         match fs::read(format!("/proc/{pid}/cmdline")) {
-            Ok(line) if self.is_own(pid) || !contains(&line, self.decoys.mark.as_bytes()) => {
+            Ok(line)
+                if self.is_own(pid, &line) || !contains(&line, self.decoys.mark.as_bytes()) =>
+            {
                 Err(rustix::io::Errno::SRCH.into())
             }
             _ => Ok(pid),
         }
     }
 
-    /// Where this attack's parent, or the supervisor, has the victim's number in a namespace: both have its mark as well.
-    fn is_own(&self, pid: Pid) -> bool {
+    /// Where an attacker, one of its attacks or the supervisor has the victim's number in a namespace: each has its mark as
+    /// well. An attacker's command line is this very process's, up to the part that it tries.
+    fn is_own(&self, pid: Pid, line: &[u8]) -> bool {
+        const ATTACKER: &[u8] = b"\0probe\0attack\0";
         let own = [Some(rustix::process::getpid()), rustix::process::getppid()];
-        own.contains(&Some(pid)) || self.decoys.process == self.decoys.supervisor
+        own.contains(&Some(pid))
+            || contains(line, ATTACKER)
+            || self.decoys.process == self.decoys.supervisor
     }
 
     /// The same by its entry in proc.
@@ -124,4 +130,33 @@ pub(super) fn untried(why: &'static str) -> io::Error {
 /// True is success; else this errno.
 pub(super) fn holds(condition: bool, otherwise: rustix::io::Errno) -> io::Result<()> {
     if condition { Ok(()) } else { Err(otherwise.into()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Planted, Victim};
+    use super::*;
+
+    #[test]
+    fn a_number_of_the_attackers_own_is_not_the_victims() {
+        let place = tempfile::tempdir().unwrap();
+        let planted = Planted::plant(&place.path().join("tree"), None).unwrap();
+        let victim = Victim::start("86399", None).unwrap();
+        let (it, own) = (victim.pid(), std::process::id().cast_signed());
+        let found = |process, mark, supervisor| {
+            let decoys = planted.decoys(process, mark, supervisor);
+            let shot = Shot { decoys: &decoys, id: "any", own: place.path() };
+            shot.process().map(|pid| pid.as_raw_nonzero().get())
+        };
+        assert_eq!(found(it, "86399", own).unwrap(), it);
+        for (process, mark, supervisor) in [(own, "", it), (it, "86399", it), (it, "another", own)]
+        {
+            let error = found(process, mark, supervisor).unwrap_err();
+            assert_eq!(
+                error.raw_os_error(),
+                Some(rustix::io::Errno::SRCH.raw_os_error()),
+                "{mark}"
+            );
+        }
+    }
 }
