@@ -1,9 +1,10 @@
 //! What a confined start costs, held against the cheapest start there is, in the same run.
 //!
-//! The process plays a grown supervisor: 64 MiB of heap, every page touched. Each round starts and reaps one static
-//! program in each way, in an order that turns round every other time; the figure is the median over the rounds of
+//! The process plays a supervisor of several sizes: 1, 64 and 512 MiB of heap, every page touched. Each round starts and reaps
+//! one static program in each way, in an order that turns round every other time; the figure is the median over the rounds of
 //! the ratio to bare. `bare` is posix_spawn(3), which is vfork and exec in one call; `confined` goes through the spawner
-//! with the policy that is shipped (`policies/developer.toml`): Landlock, seccomp, descriptors, a session.
+//! with the policy that is shipped (`policies/developer.toml`): Landlock, seccomp, descriptors, a session. `told` is the same
+//! with somebody who hears of refusals, as an agent and its commands are started.
 //!
 //! `ROUNDS=300 cargo bench -p casemate-sandbox --bench spawn`. The program is built by `cc -static -O2` from
 //! `int main(void) { return 0; }`.
@@ -15,16 +16,19 @@ use std::fs::File;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 use casemate_protocol::policy::Policy;
 use casemate_protocol::ports::PortRange;
 use casemate_protocol::tier::Tier;
-use casemate_sandbox::{Command, Places, SessionSpawner, Spawner, Wall};
+use casemate_sandbox::{
+    Attempt, Command, Listener, Places, RefusedCall, SessionSpawner, Spawner, Wall,
+};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-const HEAP: usize = 64 << 20;
+const HEAPS_MIB: [usize; 3] = [1, 64, 512];
 const PAGE: usize = 4096;
 
 /// A way to start the program: its name, and a function that starts and reaps it once.
@@ -45,13 +49,14 @@ fn main() {
         return;
     };
     let wall = wall(dir.path());
-    let heap = grown_heap();
+    let told = told(dir.path());
     let null = File::open("/dev/null").unwrap();
     let text = CString::new(program.as_os_str().as_bytes()).unwrap();
     let mut ways: Vec<Way<'_>> = vec![
         ("bare", Box::new(|| bare(&text, &[&text]))),
         ("bare again", Box::new(|| bare(&text, &[&text]))),
         ("confined", Box::new(|| confined(&session, &wall, &program, &null))),
+        ("confined, told", Box::new(|| confined(&session, &told, &program, &null))),
     ];
     if let Some(bwrap) =
         ["/usr/bin/bwrap", "/bin/bwrap"].iter().find(|path| Path::new(path).exists())
@@ -63,8 +68,12 @@ fn main() {
             Box::new(move || bare(&bwrap, &[&bwrap, c"--ro-bind", c"/", c"/", text])),
         ));
     }
-    println!("{} in heap, {rounds} rounds", heap.len());
-    report(&ways, &measure(&ways, rounds));
+    for mib in HEAPS_MIB {
+        let heap = grown_heap(mib << 20);
+        println!("{mib} MiB of heap, {rounds} rounds");
+        report(&ways, &measure(&ways, rounds));
+        drop(heap);
+    }
 }
 
 fn measure(ways: &[Way<'_>], rounds: usize) -> Vec<Vec<f64>> {
@@ -110,8 +119,8 @@ fn quantile(values: &[f64], percent: usize) -> f64 {
     sorted[(sorted.len() - 1) * percent / 100]
 }
 
-fn grown_heap() -> Vec<u8> {
-    let mut heap = vec![0_u8; HEAP];
+fn grown_heap(bytes: usize) -> Vec<u8> {
+    let mut heap = vec![0_u8; bytes];
     for page in heap.chunks_mut(PAGE) {
         page[0] = 1;
     }
@@ -129,13 +138,38 @@ fn static_program(dir: &Path) -> Option<PathBuf> {
     built.success().then_some(program)
 }
 
+/// Hears, and keeps nothing.
+#[derive(Debug)]
+struct Ears;
+
+impl Listener for Ears {
+    fn tried(&self, _: Attempt) {}
+    fn refused(&self, _: RefusedCall) {}
+    fn unread(&self) {}
+    fn deaf(&self, errno: i32) {
+        panic!("nobody can hear here: errno {errno}");
+    }
+}
+
 /// The shipped policy over three directories.
 fn wall(dir: &Path) -> Wall {
+    let wall = shipped(dir, "wall");
+    for line in wall.summary() {
+        println!("{line}");
+    }
+    wall
+}
+
+fn told(dir: &Path) -> Wall {
+    shipped(dir, "told").told_to(Arc::new(Ears)).unwrap()
+}
+
+fn shipped(dir: &Path, for_whom: &str) -> Wall {
     let policies = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../policies/developer.toml");
     let policy = Policy::parse(&std::fs::read_to_string(policies).unwrap()).unwrap();
     let own = |name: &str| {
-        let path = dir.join(name);
-        std::fs::create_dir(&path).unwrap();
+        let path = dir.join(for_whom).join(name);
+        std::fs::create_dir_all(&path).unwrap();
         path
     };
     let places = Places {
@@ -143,11 +177,7 @@ fn wall(dir: &Path) -> Wall {
         ports: PortRange { first: 20_000, count: 8 },
         ..Places::new(own("work"), own("home"), own("scratch"), Tier::Domain)
     };
-    let wall = Wall::build(&policy, &places).unwrap();
-    for line in wall.summary() {
-        println!("{line}");
-    }
-    wall
+    Wall::build(&policy, &places).unwrap()
 }
 
 /// posix_spawn(3) and waitpid(2).
