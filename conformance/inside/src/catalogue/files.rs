@@ -418,7 +418,7 @@ fn race(
 
 /// How often a race's names are swapped where it is refused, and how often at most something is attempted meanwhile: where
 /// nothing stops it, about each other attempt succeeds.
-const SWAPS: u32 = 200;
+const SWAPS: u32 = 50;
 const ATTEMPTS: u32 = 20_000;
 
 /// While one thread swaps two names over and over, another attempts something by one of them: `Ok(true)` where it got hold
