@@ -47,7 +47,10 @@ impl Bounds {
         session: Rc<Session>,
     ) -> Result<Rc<Self>, SpawnError> {
         // Without a limit it is counted all the same.
-        session.spawner.bound(limits.processes.unwrap_or(u32::MAX))?;
+        match limits.processes.filter(|_| held_by == HeldBy::Watch) {
+            Some(processes) => session.spawner.bound(processes)?,
+            None => session.spawner.count(limits.processes)?,
+        }
         Ok(Rc::new(Self {
             session,
             limits,

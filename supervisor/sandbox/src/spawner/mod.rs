@@ -37,6 +37,7 @@ use nix::unistd::{ForkResult, Pid};
 
 pub use command::{Command, ProbeAnswer, SpawnError, Step};
 pub(crate) use scope::SignalScope;
+use watch::Bound;
 pub use watch::Usage;
 
 use crate::listener::Telling;
@@ -225,7 +226,20 @@ impl SessionSpawner {
     /// # Errors
     /// The spawner is gone, or has no thread left for it.
     pub fn bound(&self, tasks: u32) -> Result<(), SpawnError> {
-        let body = tasks.to_ne_bytes();
+        self.set(Bound::Watch(tasks))
+    }
+
+    /// From now on what the session runs is counted, and nothing is ended for it: the kernel starts no more than `tasks`
+    /// ([`Wall::limit_tasks`]), or, without, it may run as much as it likes.
+    ///
+    /// # Errors
+    /// As [`bound`](Self::bound)'s.
+    pub fn count(&self, tasks: Option<u32>) -> Result<(), SpawnError> {
+        self.set(Bound::Elsewhere(tasks.unwrap_or(u32::MAX)))
+    }
+
+    fn set(&self, bound: Bound) -> Result<(), SpawnError> {
+        let body = wire::encode_bound(bound);
         self.locked(|client| call(&client.socket, Kind::Bound, &body, &[])).map(drop)
     }
 

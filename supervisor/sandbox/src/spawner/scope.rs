@@ -4,7 +4,6 @@
 //! it, so for a thread in it `kill(-1)` means "everybody in my session" (landlock(7), scope flags; Linux 6.12), and
 //! whom signal 0 reaches is of the session.
 
-use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::marker::PhantomData;
@@ -163,31 +162,30 @@ impl SignalScope {
     }
 
     /// How many processes and how many tasks (threads, of which a process has at least one) the session has: what the
-    /// kernel's own limit counts.
-    ///
-    /// A listing is no snapshot: who ended and who began while it was made are both in it. So more than `limit` is said only
-    /// of those who are in two listings, one after the other: between them they were all there at once.
-    pub(super) fn count(&self, limit: u32) -> Count {
-        let first = self.listing();
-        if Count::of(&first).tasks <= limit {
-            return Count::of(&first);
+    /// kernel's own limit counts. Stops a little above `enough` tasks: of a bomb there is no time to count more.
+    pub(super) fn count(&self, enough: u32) -> Count {
+        let mut count = Count::default();
+        for member in self.members().filter_map(member) {
+            count.add(&member);
+            if count.tasks > enough {
+                break;
+            }
         }
-        let second = self.listing();
-        Count::of(&in_both(&first, &second))
+        count
     }
 
-    /// By pid, as /proc has them (proc(5)).
-    fn listing(&self) -> Vec<Member> {
-        self.members()
-            .filter_map(|pid| {
-                stat(pid).map(|Stat { threads, began, .. }| Member {
-                    pid,
-                    began,
-                    threads: threads.max(1),
-                })
-            })
-            .collect()
+    /// The same of those who were there at one moment, for a session that somebody else bounds.
+    ///
+    /// A listing is no snapshot: who ended and who began while it was made are both in it. Who is still there when it is over
+    /// was there all the while.
+    pub(super) fn present(&self) -> Count {
+        let listed: Vec<Member> = self.members().filter_map(member).collect();
+        stayed(&listed, member)
     }
+}
+
+fn member(pid: Pid) -> Option<Member> {
+    stat(pid).map(|Stat { threads, began, .. }| Member { pid, began, threads: threads.max(1) })
 }
 
 /// A process of the session; `began` tells it from the next one with its pid.
@@ -198,14 +196,15 @@ struct Member {
     threads: u32,
 }
 
-/// Who is in both, with the threads that it had in both.
-fn in_both(first: &[Member], second: &[Member]) -> Vec<Member> {
-    let first: HashMap<_, _> = first.iter().map(|m| ((m.pid, m.began), m.threads)).collect();
-    let stayed = |m: &Member| {
-        let threads = m.threads.min(*first.get(&(m.pid, m.began))?);
-        Some(Member { threads, ..*m })
-    };
-    second.iter().filter_map(stayed).collect()
+/// Who is there still, with the threads that it had both times.
+fn stayed(listed: &[Member], now: impl Fn(Pid) -> Option<Member>) -> Count {
+    let mut count = Count::default();
+    for before in listed {
+        if let Some(now) = now(before.pid).filter(|now| now.began == before.began) {
+            count.add(&Member { threads: now.threads.min(before.threads), ..now });
+        }
+    }
+    count
 }
 
 /// Everywhere: where a file may go is the wall's to say.
@@ -233,12 +232,9 @@ pub(super) struct Count {
 }
 
 impl Count {
-    fn of(members: &[Member]) -> Self {
-        let add = |count: Self, member: &Member| Self {
-            processes: count.processes + 1,
-            tasks: count.tasks.saturating_add(member.threads),
-        };
-        members.iter().fold(Self::default(), add)
+    fn add(&mut self, member: &Member) {
+        self.processes += 1;
+        self.tasks = self.tasks.saturating_add(member.threads);
     }
 }
 
@@ -277,14 +273,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_who_is_in_two_listings_was_there_at_one_moment() {
+    fn only_who_is_still_there_was_there_at_one_moment() {
         let member = |pid, began, threads| Member { pid: Pid::from_raw(pid), began, threads };
-        // 7 ended and another took its number; 8 began a thread; 9 ended; 10 is new.
-        let first = [member(7, 1, 1), member(8, 1, 2), member(9, 1, 1)];
-        let second = [member(7, 2, 1), member(8, 1, 3), member(10, 2, 1)];
-        assert_eq!(in_both(&first, &second), [member(8, 1, 2)]);
-        assert_eq!(Count::of(&first), Count { processes: 3, tasks: 4 });
-        assert_eq!(Count::of(&in_both(&first, &first)), Count::of(&first));
+        // 7 ended and another took its number; 8 began a thread; 9 ended.
+        let listed = [member(7, 1, 1), member(8, 1, 2), member(9, 1, 1)];
+        let now = |pid: Pid| match pid.as_raw() {
+            7 => Some(member(7, 2, 1)),
+            8 => Some(member(8, 1, 3)),
+            _ => None,
+        };
+        assert_eq!(stayed(&listed, now), Count { processes: 1, tasks: 2 });
     }
 
     #[test]

@@ -69,9 +69,9 @@ fn requests(
                 start(scope, request).map(|starter| starters.push(starter))
             }
             Kind::Bound => {
-                let limit = wire::decode_bound(request.body).ok_or(Errno::EBADMSG)?;
+                let bound = wire::decode_bound(request.body).ok_or(Errno::EBADMSG)?;
                 match scope {
-                    Some(scope) => Watch::start(scope, limit)
+                    Some(scope) => Watch::start(scope, bound)
                         .map(|started| *watch = Some(started))
                         .map_err(errno),
                     None => Err((Step::SignalScope, Errno::EOPNOTSUPP)),

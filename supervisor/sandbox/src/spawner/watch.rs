@@ -53,6 +53,15 @@ pub struct Usage {
     pub measured: Measured,
 }
 
+/// Who bounds what a session runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Bound {
+    /// The watch: with more tasks than these the session is ended.
+    Watch(u32),
+    /// The kernel, at so many: they are counted for people, and only those who were there at one moment.
+    Elsewhere(u32),
+}
+
 /// The running watch. Dropping it ends it.
 pub(super) struct Watch {
     shared: Arc<Shared>,
@@ -106,10 +115,10 @@ impl Usage {
 
 impl Watch {
     /// Watches from a thread of its own in the scope.
-    pub(super) fn start(scope: &SignalScope, limit: u32) -> io::Result<Self> {
+    pub(super) fn start(scope: &SignalScope, bound: Bound) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let own = Arc::clone(&shared);
-        let thread = scope.in_thread("watch", STACK, move |scope| own.watch(scope, limit))?;
+        let thread = scope.in_thread("watch", STACK, move |scope| own.watch(scope, bound))?;
         Ok(Self { shared, thread: Some(thread) })
     }
 
@@ -161,7 +170,8 @@ impl Shared {
         self.walking.store(false, Ordering::Release);
     }
 
-    fn watch(&self, scope: &SignalScope, limit: u32) {
+    fn watch(&self, scope: &SignalScope, bound: Bound) {
+        let (Bound::Watch(limit) | Bound::Elsewhere(limit)) = bound;
         let mut gate = Gate::default();
         let mut look = LOOK;
         while !self.over.load(Ordering::Acquire) {
@@ -170,12 +180,15 @@ impl Shared {
                 Look::Nothing => false,
                 Look::Started => true,
                 Look::Count => {
-                    let count = scope.count(limit);
+                    let count = match bound {
+                        Bound::Watch(limit) => scope.count(limit),
+                        Bound::Elsewhere(_) => scope.present(),
+                    };
                     self.usage
                         .write()
                         .unwrap_or_else(PoisonError::into_inner)
                         .counted(count, limit);
-                    if count.tasks > limit {
+                    if count.tasks > limit && matches!(bound, Bound::Watch(_)) {
                         // It fails only for a bad signal number, which this is not.
                         let _ = scope.kill_all();
                     }

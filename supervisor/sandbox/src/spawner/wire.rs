@@ -6,6 +6,7 @@
 
 use std::ffi::CStr;
 
+use super::watch::Bound;
 use crate::wall::{Logging, Rlimit};
 
 /// Above the kernel's own limit on arguments and environment together (execve(2): 6 MiB on a default stack).
@@ -209,8 +210,25 @@ pub(super) fn decode_probe(body: &[u8]) -> Option<Vec<&CStr>> {
 /// How many numbers answer [`Kind::Usage`].
 pub(super) const USAGE: u32 = 12;
 
-pub(super) fn decode_bound(body: &[u8]) -> Option<u32> {
-    Reader(body).u32()
+pub(super) fn encode_bound(bound: Bound) -> [u8; 8] {
+    let (tasks, who) = match bound {
+        Bound::Watch(tasks) => (tasks, 0_u32),
+        Bound::Elsewhere(tasks) => (tasks, 1),
+    };
+    let mut body = [0; 8];
+    body[..4].copy_from_slice(&tasks.to_ne_bytes());
+    body[4..].copy_from_slice(&who.to_ne_bytes());
+    body
+}
+
+pub(super) fn decode_bound(body: &[u8]) -> Option<Bound> {
+    let mut reader = Reader(body);
+    let tasks = reader.u32()?;
+    match reader.u32()? {
+        0 => Some(Bound::Watch(tasks)),
+        1 => Some(Bound::Elsewhere(tasks)),
+        _ => None,
+    }
 }
 
 /// Lengths above `u32` would need a body above [`MAX_BODY`], which is refused before it is sent.
