@@ -66,7 +66,7 @@ pub fn make_shared(config: &SharedWorkerConfig) -> Result<(), StartError> {
         ),
     };
     mend(&config.volume, 0o700, ANY).map_err(|error| volume(&config.volume, &error))?;
-    for name in ["sessions", "state", "state/floors", "run"] {
+    for name in COMMON {
         let path = config.volume.join(name);
         make_one(&path, config.host_uid, OURS).map_err(|error| volume(&path, &error))?;
         if matches!(name, "state" | "run") {
@@ -87,8 +87,11 @@ pub fn open_again(volume: &Path) -> io::Result<()> {
         mend(path, 0o100, ANY)?;
     }
     mend(volume, 0o700, ANY)?;
-    mend(&volume.join("sessions"), 0o700, OURS)
+    COMMON.iter().try_for_each(|name| mend(&volume.join(name), 0o700, OURS))
 }
+
+/// What all sessions of a shared slot have in common below its volume, from above to below.
+const COMMON: [&str; 4] = ["sessions", "state", "state/floors", "run"];
 
 /// Makes one directory of ours, or mends it with all that is in it.
 ///
@@ -226,13 +229,19 @@ mod tests {
         let volume = dir.path().join("slots/one");
         let sessions = volume.join("sessions");
         fs::create_dir_all(sessions.join("place/work")).unwrap();
-        let all = [&sessions, &volume, &dir.path().join("slots"), &dir.path().to_owned()];
+        let (state, run) = (volume.join("state"), volume.join("run"));
+        let floors = state.join("floors");
+        fs::create_dir_all(&floors).unwrap();
+        fs::create_dir(&run).unwrap();
+        let slots = dir.path().join("slots");
+        let all = [&floors, &state, &run, &sessions, &volume, &slots, &dir.path().to_owned()];
         for path in all {
             fs::set_permissions(path, Permissions::from_mode(0o000)).unwrap();
         }
         open_again(&volume).unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
-        assert_eq!(all.map(|path| mode(path)), [0o700, 0o700, 0o100, 0o100]);
+        let ours = [0o700; 5];
+        assert_eq!(all.map(|path| mode(path)), [&ours[..], &[0o100, 0o100]].concat()[..]);
         for path in all.into_iter().rev() {
             fs::set_permissions(path, Permissions::from_mode(0o700)).unwrap();
         }

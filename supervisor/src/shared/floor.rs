@@ -72,7 +72,12 @@ pub async fn raise(volume: &Path, session: &SessionId, to: Floor) -> io::Result<
 pub fn restore(volume: &Path, session: &SessionId, to: Option<Floor>) -> io::Result<()> {
     let path = path(volume, session);
     match to {
-        Some(floor) => fs::write(&path, text(floor)),
+        // In one step: a full disk leaves the higher one, and never half of one.
+        Some(floor) => {
+            let beside = path.with_extension("new");
+            fs::write(&beside, text(floor))?;
+            fs::rename(&beside, &path)
+        }
         None => match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
