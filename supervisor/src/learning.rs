@@ -71,9 +71,11 @@ impl Learner {
         let setting = told::setting(policy, places);
         let granted = granted(policy, &setting);
         let own = |path: &PathBuf| granted.iter().any(|(known, _)| path.starts_with(known));
-        let kept = kept.iter().filter_map(|path| path.canonicalize().ok());
-        places.never.extend(kept.filter(|path| !own(path)));
-        let closed = places.never.iter().chain(&places.private).cloned().collect();
+        let kept: Vec<PathBuf> =
+            kept.iter().map(|path| as_far_as_it_is_there(path)).filter(|path| !own(path)).collect();
+        places.never.extend(kept.iter().filter(|path| path.exists()).cloned());
+        // What is not there yet may be tomorrow, under a rule for a directory above it.
+        let closed = places.never.iter().chain(&places.private).chain(&kept).cloned().collect();
         let who = Who::own();
         let (policy, text, noted) = (policy.clone(), text.to_owned(), Mutex::default());
         Self { policy, text, setting, granted, closed, who, noted }
@@ -266,6 +268,21 @@ impl Who {
             () => 0,
         };
         found.mode() >> shift & bit != 0
+    }
+}
+
+/// Without links, up to the first part that is not there.
+fn as_far_as_it_is_there(path: &Path) -> PathBuf {
+    let found = path.ancestors().find_map(|above| Some((above, above.canonicalize().ok()?)));
+    match found {
+        Some((above, real)) => path.strip_prefix(above).map_or_else(
+            |_| path.to_owned(),
+            |rest| match rest {
+                rest if rest.as_os_str().is_empty() => real,
+                rest => real.join(rest),
+            },
+        ),
+        None => path.to_owned(),
     }
 }
 

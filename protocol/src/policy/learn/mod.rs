@@ -55,6 +55,24 @@ pub fn kept(home: Option<&Path>) -> impl Iterator<Item = PathBuf> {
     below.chain(SECRETS.map(PathBuf::from))
 }
 
+/// Why no rule is proposed for a path, whosever home it lies in: it opens other doors, or is a directory that has something which
+/// does. A rule for a directory goes for all below it.
+fn opens_doors(path: &str) -> Option<String> {
+    let within = format!("{path}/");
+    let is_credential = CREDENTIALS.iter().any(|name| within.contains(&format!("/{name}/")));
+    let path = Path::new(path);
+    let is_home = ["/root", "/home"].iter().any(|home| path == Path::new(home))
+        || path.parent() == Some(Path::new("/home"));
+    let is_secret = SECRETS
+        .iter()
+        .any(|secret| path.starts_with(secret) || Path::new(secret).starts_with(path));
+    if is_credential || is_secret {
+        Some("credentials: no rule is proposed for what opens other doors".to_owned())
+    } else {
+        is_home.then(|| "a home, which has credentials: name what is needed of it".to_owned())
+    }
+}
+
 /// One rule to add.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Learned {
@@ -102,9 +120,12 @@ pub fn propose(
 ) -> Proposal {
     let mut proposal = Proposal::default();
     let mut wishes = BTreeMap::new();
+    let closed = &|path: &str| closed(path).or_else(|| opens_doors(path));
     for ((path, access), times) in &denials.paths {
         let what = format!("{access} {path}");
-        if let Some(why) = closed(path).or_else(|| odd(path)) {
+        // Noted as the kernel found it: what is a link by now, the run may have made one.
+        let moved = || (real(path) != *path).then(|| "it leads elsewhere by now".to_owned());
+        if let Some(why) = closed(path).or_else(|| odd(path)).or_else(moved) {
             proposal.kept_out.push((what, why));
         } else {
             *wishes.entry(Wish::Path(path.clone(), *access)).or_insert(0) += times;

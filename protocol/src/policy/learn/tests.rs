@@ -81,6 +81,34 @@ fn a_directory_of_the_root_is_not_opened_for_a_few_files() {
 }
 
 #[test]
+fn what_opens_other_doors_is_not_proposed_whosever_home_it_lies_in() {
+    let never = [
+        "/root/.ssh/id_ed25519",
+        "/home/me/.ssh",
+        "/srv/homes/me/.config/gh/hosts.yml",
+        "/home/me/.netrc",
+        "/run/secrets/token",
+        // A rule for it would go for what lies below.
+        "/run",
+        "/home/me",
+        "/root",
+        "/",
+    ];
+    let mut denials = Denials::default();
+    for path in never {
+        denials.paths.insert((path.to_owned(), Access::Read), 1);
+    }
+    // Neighbours, which are no reason to open the home that they lie in.
+    for path in ["/home/me/a", "/home/me/b", "/home/me/c", "/home/me/.sshd"] {
+        denials.paths.insert((path.to_owned(), Access::Write), 1);
+    }
+    let (_, _, proposal) = learn(&denials);
+    let kept: BTreeSet<String> = proposal.kept_out.into_iter().map(|(what, _)| what).collect();
+    assert_eq!(kept, never.iter().map(|path| format!("read {path}")).collect());
+    assert_eq!(proposal.rules.len(), 4, "{:?}", proposal.rules);
+}
+
+#[test]
 fn what_cannot_stand_in_a_policy_is_not_proposed() {
     let mut denials = Denials::default();
     for path in [
