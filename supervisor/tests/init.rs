@@ -226,6 +226,49 @@ fn without_the_walls_files_still_move_and_variables_need_not_be_text() {
     assert_eq!(output.stdout, b"\xff\n");
 }
 
+/// A policy as a person has accepted it, with a file of the session's in it; then the session turns that to a secret of its user's.
+#[test]
+fn what_a_session_has_turned_to_a_secret_is_not_granted_to_the_next() {
+    let site = Site::new();
+    let (policy, learned) = (site.path("policy.toml"), site.path("home/tool/settings"));
+    let developer = casemate_protocol::policy::DEVELOPER;
+    // Of a path by itself, and of one below a placeholder.
+    for path in [learned.display().to_string(), "{home}/tool/settings".to_owned()] {
+        let rule =
+            format!("[[path]]\npath = \"{path}\"\naccess = [\"read\"]\nreason = \"learned\"\n");
+        fs::write(&policy, format!("{developer}\n{rule}")).unwrap();
+        let policy = ["--policy", policy.to_str().unwrap()];
+        let secret = site.path("secret").display().to_string();
+        let (code, _, err) =
+            site.sh(&policy, "mkdir -p ~/tool; rm -f ~/tool/settings; echo mine > ~/tool/settings");
+        assert_eq!(code, 0, "{err}");
+        let turn = format!("cat ~/tool/settings; cat {secret}; ln -sf {secret} ~/tool/settings");
+        let (code, out, err) = site.sh(&policy, &turn);
+        assert_eq!((code, out.as_str()), (0, "mine\n"), "{err}");
+        let (code, out, err) = site.sh(&policy, &format!("cat {secret}"));
+        assert_eq!((code, out.as_str()), (65, ""), "{err}");
+        let told = err.contains("remove the link") && err.contains("home/tool/settings");
+        assert!(told, "{err}");
+        fs::remove_file(&learned).unwrap();
+    }
+    // The same by what the command line names: the worktree within the home.
+    let within = |script: &str| {
+        let mut options = site.options();
+        options[1] = site.path("home/project").display().to_string();
+        let mut command = Command::new(PROGRAM);
+        command.arg("exec").args(options).args(["--", "sh", "-c", script]);
+        said(command.stdin(Stdio::null()).output().unwrap())
+    };
+    assert_eq!(site.sh(&[], "mkdir ~/project").0, 0);
+    assert_eq!(within("true").0, 0);
+    let outside = site.path("");
+    let turn = format!("rmdir ~/project && ln -s {} ~/project", outside.display());
+    assert_eq!(site.sh(&[], &turn).0, 0);
+    let (code, out, err) = within("cat secret");
+    assert_eq!((code, out.as_str()), (64, ""), "{err}");
+    assert!(err.contains("name the path that it leads to"), "{err}");
+}
+
 fn unlimited(command: &mut Command) -> Command {
     let mut outer = Command::new("sh");
     outer.args(["-c", "ulimit -c unlimited; exec \"$@\"", "sh"]).arg(command.get_program());

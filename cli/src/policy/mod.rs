@@ -209,13 +209,15 @@ fn check(named: &str, as_json: bool, home: &Path) -> Result<u8, Failure> {
 }
 
 /// What can be said of a policy without a session: its text, the names of its system calls, that this build holds its
-/// egress, and that it leaves casemate's own home closed. An error of the last three names its line in its message.
+/// egress, that it leaves casemate's own home closed, and that no path of its own leads through a link where it lets sessions write.
+/// An error of the last four names its line in its message.
 fn checked(text: &str, home: &Path) -> Result<Policy, PolicyError> {
     let policy = Policy::parse(text)?;
     let without_position = |message| PolicyError { position: None, message };
     casemate_sandbox::check_calls(&policy).map_err(|error| without_position(error.to_string()))?;
     casemate_sandbox::check_egress(&policy).map_err(|error| without_position(error.to_string()))?;
     casemate_allocator::leaves_closed(&policy, home).map_err(without_position)?;
+    casemate_sandbox::check_links(&policy).map_err(|error| without_position(error.to_string()))?;
     Ok(policy)
 }
 
@@ -313,6 +315,31 @@ mod tests {
         assert_eq!(ask("link"), root.join("real").display().to_string());
         assert_eq!(ask("link/a/b"), root.join("real/a/b").display().to_string());
         assert_eq!(follow_links("/"), "/");
+    }
+
+    #[test]
+    fn a_policy_whose_path_a_session_has_turned_elsewhere_is_no_good() {
+        let directory = tempfile::tempdir().unwrap();
+        let written = directory.path().join("written");
+        fs::create_dir_all(written.join("learned")).unwrap();
+        let rule = |path: &Path, access: &str| {
+            format!(
+                "[[path]]\npath = \"{}\"\naccess = [\"{access}\"]\nreason = \"r\"\n",
+                path.display()
+            )
+        };
+        let text = format!(
+            "{}\n{}{}",
+            policy::DEVELOPER,
+            rule(&written, "write"),
+            rule(&written.join("learned"), "read")
+        );
+        let home = directory.path().join("casemate");
+        checked(&text, &home).unwrap();
+        fs::remove_dir(written.join("learned")).unwrap();
+        std::os::unix::fs::symlink("/etc", written.join("learned")).unwrap();
+        let error = checked(&text, &home).unwrap_err();
+        assert!(error.message.contains("a session may write there"), "{error}");
     }
 
     #[test]

@@ -23,5 +23,5 @@ pub use reap::{Exit, reap};
 pub use spawner::{Command, ProbeAnswer, SessionSpawner, SpawnError, Spawner, Step, Usage};
 pub use wall::{
     Layers, Logging, Places, Program, Rlimit, Wall, WallError, check_calls, check_egress,
-    environment, landlock_abi, syscall_number,
+    check_links, environment, landlock_abi, link_of_a_session, syscall_number,
 };

@@ -149,12 +149,19 @@ impl Options {
         }
         let own = |name| std::env::var_os(name).map(PathBuf::from);
         let here = std::env::current_dir().unwrap_or_default();
-        let work = place("--work", self.work.clone().unwrap_or(here))?;
-        let home = place("--home", self.home.clone().or_else(|| own("HOME")).unwrap_or_default())?;
-        let scratch = place(
-            "--scratch",
-            self.scratch.clone().or_else(|| own("TMPDIR")).unwrap_or_else(|| "/tmp".into()),
-        )?;
+        let named = [
+            ("--work", self.work.clone().unwrap_or_else(|| here.clone())),
+            ("--home", self.home.clone().or_else(|| own("HOME")).unwrap_or_default()),
+            (
+                "--scratch",
+                self.scratch.clone().or_else(|| own("TMPDIR")).unwrap_or_else(|| "/tmp".into()),
+            ),
+        ];
+        let [work, home, scratch] = [0, 1, 2].map(|which: usize| {
+            let (option, path) = &named[which];
+            place(option, path)
+        });
+        let (work, home, scratch) = (work?, home?, scratch?);
         let places = Places {
             skills: self.skills.clone().map(|path| absolute("--skills", &path)).transpose()?,
             programs: self
@@ -166,6 +173,20 @@ impl Options {
             connect: self.connect.clone(),
             ..Places::new(work, home, scratch, self.tier)
         };
+        // An earlier command may have turned what is named below its own places to something else.
+        let further = self.skills.iter().map(|path| ("--skills", path));
+        let further = further.chain(self.program.iter().map(|path| ("--program", path)));
+        for (option, path) in named.iter().map(|(option, path)| (*option, path)).chain(further) {
+            let path = here.join(path);
+            if let Some(link) = casemate_sandbox::link_of_a_session(&path, &places) {
+                return Err(usage(format!(
+                    "{option} {}: {} is a link where the command may write, so that it could lead to anything the next time: \
+                     name the path that it leads to",
+                    path.display(),
+                    link.display()
+                )));
+            }
+        }
         Ok(Checked { places, user: self.user })
     }
 
@@ -187,11 +208,11 @@ fn absolute(option: &str, path: &Path) -> Result<PathBuf, Refused> {
 }
 
 /// A place that the command may write everywhere below. `/` would be everything there is.
-fn place(option: &str, path: PathBuf) -> Result<PathBuf, Refused> {
+fn place(option: &str, path: &Path) -> Result<PathBuf, Refused> {
     let found = if path.as_os_str().is_empty() {
         return Err(usage(format!("{option}: name a directory")));
     } else {
-        absolute(option, &path)?
+        absolute(option, path)?
     };
     if found == Path::new("/") || !found.is_dir() {
         return Err(usage(format!(
@@ -217,11 +238,9 @@ mod tests {
 
     #[test]
     fn everything_is_no_place() {
-        assert!(place("--home", "/".into()).is_err() && place("--home", "/tmp/..".into()).is_err());
-        assert!(
-            place("--home", PathBuf::new()).is_err()
-                && place("--home", "/etc/passwd".into()).is_err()
-        );
-        assert_eq!(place("--home", "/tmp".into()), Ok("/tmp".into()));
+        for path in ["/", "/tmp/..", "", "/etc/passwd"] {
+            assert!(place("--home", Path::new(path)).is_err(), "{path}");
+        }
+        assert_eq!(place("--home", Path::new("/tmp")), Ok("/tmp".into()));
     }
 }

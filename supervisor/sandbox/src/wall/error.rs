@@ -68,6 +68,20 @@ pub enum WallError {
         /// The rule's line; `None`: not from the policy but from the caller's own list.
         line: Option<usize>,
     },
+    /// A rule whose path leads through a link that a session could have made.
+    #[error(
+        "{} names {}, which leads through {}, and a session may write there, so it can turn that to anything: \
+         remove the link, or name a directory that no session may write",
+        rule(*line), path.display(), link.display()
+    )]
+    Moved {
+        /// The path as the rule names it.
+        path: PathBuf,
+        /// The link (or the `..` of another one) that is not followed.
+        link: PathBuf,
+        /// The rule's line; `None`: not from the policy but from the caller's own list.
+        line: Option<usize>,
+    },
     /// A path on a mount that this process does not see, so that nobody can say what it really is.
     #[error("cannot tell which file system {} is on: name a path on a mount that /proc/thread-self/mountinfo lists", path.display())]
     Elsewhere {

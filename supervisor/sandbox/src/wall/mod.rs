@@ -41,6 +41,7 @@ pub(crate) use errata::errata;
 pub use error::WallError;
 pub(crate) use lacks::lacks;
 pub use log::Logging;
+pub use open::{check_links, link_of_a_session};
 pub use rlimits::Rlimit;
 pub use ruleset::landlock_abi;
 pub use seccomp::check_calls;

@@ -21,8 +21,12 @@ pub(super) struct Location {
 impl Location {
     /// One of the two contains the other, or both are the same.
     pub(super) fn overlaps(&self, other: &Self) -> bool {
-        self.device == other.device
-            && (self.path.starts_with(&other.path) || other.path.starts_with(&self.path))
+        self.lies_in(other) || other.lies_in(self)
+    }
+
+    /// It is the other, or is below it.
+    pub(super) fn lies_in(&self, other: &Self) -> bool {
+        self.device == other.device && self.path.starts_with(&other.path)
     }
 }
 

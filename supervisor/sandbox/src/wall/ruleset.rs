@@ -18,7 +18,7 @@ use super::errata::errata;
 use super::grants::{self, Grant};
 use super::lacks::lacks;
 use super::never::Never;
-use super::open::open_path;
+use super::open::{NotOpened, Writable, open_path};
 use super::private::Private;
 use super::{Layers, Places, WallError};
 
@@ -79,11 +79,10 @@ pub(super) fn open_of(
     }
     let mut created = create(scopes).map_err(|source| refused("the ruleset", source))?;
     let (grants, mut skipped) = grants::expand(policy, places)?;
-    let never = Never::resolve(&places.never)?;
-    let private = Private::resolve(places)?;
+    let limits = Limits::resolve(&grants, places)?;
     let mut granted = 0_usize;
     for grant in &grants {
-        if add_path(&mut created, grant, &never, &private)? {
+        if add_path(&mut created, grant, &limits)? {
             granted += 1;
         } else {
             skipped.push(format!("{} (missing)", grant.path.display()));
@@ -107,21 +106,21 @@ pub(super) fn open_learning(policy: &Policy, places: &Places) -> Result<Opened, 
             if scopes.is_empty() { ruleset.create() } else { ruleset.scope(scopes)?.create() }
         });
     let mut created = ruleset.map_err(|source| refused("the ruleset", source))?;
-    let never = Never::resolve(&places.never)?;
-    let private = Private::resolve(places)?;
+    let (grants, _) = grants::expand(policy, places)?;
+    let limits = Limits::resolve(&grants, places)?;
     // What the policy grants has to be grantable while learning too: the file that is learned to is not in a place of the run's.
-    for grant in grants::expand(policy, places)?.0 {
-        add_path(&mut created, &grant, &never, &private)?;
+    for grant in &grants {
+        add_path(&mut created, grant, &limits)?;
     }
     let mut opened = 0_usize;
     let mut to_open = vec![PathBuf::from("/")];
     while let Some(path) = to_open.pop() {
         let grant = Grant { path, access: Right::ALL.to_vec(), required: false, line: Some(0) };
-        match add_path(&mut created, &grant, &never, &private) {
+        match add_path(&mut created, &grant, &limits) {
             Ok(_) => opened += 1,
             // Around what is closed: each entry by itself. New ones in such a directory stay closed.
             Err(WallError::Never { .. })
-                if never.is_above(&grant.path) || private.is_above(&grant.path) =>
+                if limits.never.is_above(&grant.path) || limits.private.is_above(&grant.path) =>
             {
                 to_open.extend(entries(&grant.path));
             }
@@ -181,28 +180,49 @@ fn create(scopes: BitFlags<Scope>) -> Result<RulesetCreated, RulesetError> {
     if scopes.is_empty() { ruleset.create() } else { ruleset.scope(scopes)?.create() }
 }
 
+/// What no rule may be bound to, and where no rule's link may be.
+struct Limits {
+    never: Never,
+    private: Private,
+    writable: Writable,
+}
+
+// === impl Limits ===
+
+impl Limits {
+    fn resolve(grants: &[Grant], places: &Places) -> Result<Self, WallError> {
+        Ok(Self {
+            never: Never::resolve(&places.never)?,
+            private: Private::resolve(places)?,
+            writable: Writable::resolve(grants, places)?,
+        })
+    }
+}
+
 /// Binds one rule to what its path is now; `false` where an optional one is missing.
 fn add_path(
     created: &mut RulesetCreated,
     grant: &Grant,
-    never: &Never,
-    private: &Private,
+    limits: &Limits,
 ) -> Result<bool, WallError> {
     let path = || grant.path.clone();
-    let fd = match open_path(&grant.path) {
+    let fd = match limits.writable.open(&grant.path) {
         Ok(fd) => fd,
-        Err(error) if is_missing(&error) => {
+        Err(NotOpened::Moved(link)) => {
+            return Err(WallError::Moved { path: path(), link, line: grant.line });
+        }
+        Err(NotOpened::Io(error)) if is_missing(&error) => {
             return match (grant.required, grant.line) {
                 (false, _) => Ok(false),
                 (true, Some(line)) => Err(WallError::MissingPath { path: path(), line }),
                 (true, None) => Err(WallError::Path { path: path(), source: error }),
             };
         }
-        Err(source) => return Err(WallError::Path { path: path(), source }),
+        Err(NotOpened::Io(source)) => return Err(WallError::Path { path: path(), source }),
     };
     // Checked on the descriptor that the rule is bound to, so nothing can be exchanged in between.
-    never.check(grant, fd.as_fd())?;
-    private.check(grant, fd.as_fd())?;
+    limits.never.check(grant, fd.as_fd())?;
+    limits.private.check(grant, fd.as_fd())?;
     let metadata = nix::sys::stat::fstat(&fd)
         .map_err(|e| WallError::Path { path: path(), source: e.into() })?;
     let is_directory = metadata.st_mode & libc::S_IFMT == libc::S_IFDIR;

@@ -116,7 +116,7 @@ fn of_a_private_directory_only_the_sessions_own_places_are_granted() {
     for path in ["keys", "slots/own/work/sub", "slots/own/home", "slots/other/work"] {
         std::fs::create_dir_all(home.join(path)).unwrap();
     }
-    std::os::unix::fs::symlink(home.join("slots/other"), home.join("slots/own/work/link")).unwrap();
+    std::os::unix::fs::symlink(home.join("slots/other"), home.join("slots/own/link")).unwrap();
     let places = Places {
         work: home.join("slots/own/work"),
         home: home.join("slots/own/home"),
@@ -128,7 +128,7 @@ fn of_a_private_directory_only_the_sessions_own_places_are_granted() {
     for path in ["slots/own/work", "slots/own/work/sub", "slots/own/home"] {
         built(path).unwrap();
     }
-    for path in ["", "keys", "slots", "slots/own", "slots/other/work", "slots/own/work/link"] {
+    for path in ["", "keys", "slots", "slots/own", "slots/other/work", "slots/own/link/work"] {
         assert!(matches!(built(path), Err(WallError::Never { .. })), "{path}");
     }
     assert!(Wall::build(&policy(&path_rule(Path::new("/"))), &places).is_err());
@@ -147,6 +147,93 @@ fn the_callers_own_list_is_checked_too() {
     places.programs = vec![root.join("state/deep")];
     let error = Wall::build(&Policy::parse(DEVELOPER).unwrap(), &places).unwrap_err();
     assert!(matches!(error, WallError::Never { .. }), "{error}");
+}
+
+/// A rule below what a session may write, which it turns into a link between two starts.
+#[test]
+fn no_link_that_a_session_could_have_made_is_followed() {
+    use std::os::unix::fs::symlink;
+    let (_directory, root) = root();
+    std::fs::create_dir_all(root.join("secret")).unwrap();
+    std::fs::write(root.join("secret/key"), "sentinel").unwrap();
+    std::fs::create_dir_all(root.join("open/sub")).unwrap();
+    let (secret, writable) = (root.join("secret"), root.join("open"));
+    // By a rule of the policy; and the session's own places, whatever the policy says of them.
+    let write = format!(
+        "[[path]]\npath = \"{}\"\naccess = [\"write\"]\nreason = \"r\"\n",
+        writable.display()
+    );
+    let built =
+        |path: &Path| Wall::build(&policy(&format!("{write}{}", path_rule(path))), &places(&root));
+    let moved = |path: &Path, at: &Path| match built(path) {
+        Err(error @ WallError::Moved { .. }) => {
+            assert!(error.to_string().contains("remove the link"), "{error}");
+            let WallError::Moved { link, line, .. } = error else { unreachable!() };
+            assert_eq!((link.as_path(), line), (at, Some(FRAME.lines().count() + 5)));
+        }
+        other => panic!("{}: {other:?}", path.display()),
+    };
+    built(&writable.join("missing")).unwrap();
+    built(&writable.join("sub")).unwrap();
+    symlink(secret.join("key"), writable.join("file")).unwrap();
+    symlink(&secret, writable.join("folder")).unwrap();
+    symlink("../../secret", writable.join("sub/relative")).unwrap();
+    symlink("sub", writable.join("within")).unwrap();
+    for (path, link) in [
+        ("file", "file"),
+        ("folder", "folder"),
+        ("folder/key", "folder"),
+        ("sub/relative", "sub/relative"),
+        ("within/relative", "within"),
+    ] {
+        moved(&writable.join(path), &writable.join(link));
+    }
+    let places = places(&root);
+    for own in [&places.work, &places.home, &places.scratch] {
+        symlink(&secret, own.join("link")).unwrap();
+        moved(&own.join("link/key"), &own.join("link"));
+    }
+    // A person's links, where no session may write: one to what it may, one that goes on by a session's link, one out of it.
+    for (name, target) in
+        [("fine", "open/sub"), ("onwards", "open/folder"), ("outwards", "open/sub/../../secret")]
+    {
+        symlink(target, root.join(name)).unwrap();
+    }
+    built(&root.join("fine")).unwrap();
+    moved(&root.join("onwards"), &writable.join("folder"));
+    moved(&root.join("outwards"), &writable.join("sub/.."));
+    symlink("loop", root.join("loop")).unwrap();
+    assert!(matches!(built(&root.join("loop")), Err(WallError::Path { .. })));
+    // Its own rule included: below another that may be written, it is a session's to turn.
+    let nested = format!(
+        "{write}[[path]]\npath = \"{}\"\naccess = [\"write\"]\nreason = \"r\"\n",
+        writable.join("folder").display()
+    );
+    let nested = Wall::build(&policy(&nested), &places);
+    assert!(matches!(nested, Err(WallError::Moved { .. })), "{nested:?}");
+    // Without what makes it writable, it is a link like another.
+    grant(&root, &writable.join("folder")).unwrap();
+}
+
+/// What may be written under one name is by another.
+#[test]
+fn a_link_that_a_session_made_is_known_through_a_bind_mount() {
+    let (_directory, root) = root();
+    for name in ["secret", "elsewhere"] {
+        std::fs::create_dir_all(root.join(name)).unwrap();
+    }
+    std::os::unix::fs::symlink(root.join("secret"), root.join("open/inner/link")).unwrap();
+    let rules = format!(
+        "[[path]]\npath = \"{}\"\naccess = [\"write\"]\nreason = \"r\"\n{}",
+        root.join("open").display(),
+        path_rule(&root.join("elsewhere/link"))
+    );
+    let is_moved = in_a_mount_namespace(|| {
+        bind(&root.join("open/inner"), &root.join("elsewhere"));
+        let built = Wall::build(&policy(&rules), &places(&root));
+        matches!(built, Err(WallError::Moved { .. }))
+    });
+    assert_eq!(is_moved, Some(true));
 }
 
 /// Bind mounts are made in a mount namespace of a child's own.
