@@ -130,7 +130,7 @@ pub(crate) fn make(
         pass: profile.env,
         connect,
         permission_ttl: profile.permission_ttl.as_secs(),
-        grace: profile.grace.as_secs().max(1),
+        grace: profile.grace.as_secs(),
         own_uid: slots_have_users(),
         user,
     };

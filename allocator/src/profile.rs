@@ -179,6 +179,15 @@ impl Profile {
         if self.idle_ttl.is_zero() {
             return Err("idle_ttl must be above zero".to_owned());
         }
+        // A worker counts both in seconds: a shorter one would be none.
+        for (name, given) in [("permission_ttl", self.permission_ttl), ("grace", self.grace)] {
+            if given.subsec_nanos() != 0 {
+                return Err(format!("{name} must be whole seconds (`{}s`)", given.as_secs() + 1));
+            }
+        }
+        if self.grace.is_zero() {
+            return Err("grace must be at least one second".to_owned());
+        }
         Ok(())
     }
 }
@@ -264,7 +273,15 @@ mod tests {
             let error = load(text).unwrap_err().to_string();
             assert!(error.contains(line), "{error}");
         }
-        for text in ["skills = 'relative'", "env = ['A=b']", "idle_ttl = '0s'", "connect = [0]"] {
+        for text in [
+            "skills = 'relative'",
+            "env = ['A=b']",
+            "idle_ttl = '0s'",
+            "connect = [0]",
+            "grace = '0s'",
+            "grace = '1500ms'",
+            "permission_ttl = '500ms'",
+        ] {
             assert!(matches!(load(text), Err(ProfileError::Parse { .. })), "{text}");
         }
     }

@@ -58,7 +58,10 @@ impl IntoApi for ProfileError {
             Self::Name(_) | Self::Parse { .. } => ErrorKind::Invalid,
             Self::Io { .. } => ErrorKind::Unavailable,
         };
-        refuse(kind, self)
+        // A wrong file is no wrong call, and has an exit code of its own.
+        let wrong = matches!(self, Self::Parse { .. });
+        let start = wrong.then(|| StartError::Profile { message: self.to_string() });
+        ApiError { start, ..refuse(kind, self) }
     }
 }
 

@@ -115,6 +115,19 @@ fn what_an_agent_is_refused_is_learned_and_passes_with_the_learned_policy() {
     assert_eq!(passes, expected, "{again:?}");
 }
 
+/// A worker that sessions share keeps its walls: the run would teach nothing.
+#[test]
+fn it_is_refused_at_once_where_sessions_share_a_worker() {
+    let tried = Tried::new();
+    tried.profile("sharing = 'user'\n");
+    let file = tried.learned().display().to_string();
+    let (refused, passes) = tried.run(&["--learn", &file]);
+    let words = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!((refused.status.code(), passes), (Some(64), Vec::new()), "{refused:?}");
+    assert!(refused.stdout.is_empty() && words.contains("sharing"), "{refused:?}");
+    assert!(!words.contains("nothing is learned") && !tried.learned().exists(), "{words}");
+}
+
 #[test]
 fn it_is_refused_where_the_profiles_policy_forbids_it_and_where_a_file_is() {
     let tried = Tried::new();
@@ -125,7 +138,7 @@ fn it_is_refused_where_the_profiles_policy_forbids_it_and_where_a_file_is() {
     fs::write(&policy, text).unwrap();
     tried.profile(&format!("policy = '{}'\n", policy.display()));
     let (refused, passes) = tried.run(&["--learn", &file]);
-    assert_eq!((refused.status.code(), passes), (Some(65), Vec::new()), "{refused:?}");
+    assert_eq!((refused.status.code(), passes), (Some(77), Vec::new()), "{refused:?}");
     assert!(String::from_utf8_lossy(&refused.stderr).contains("forbids to learn"), "{refused:?}");
     assert!(!tried.learned().exists());
     fs::write(tried.learned(), "mine").unwrap();

@@ -25,14 +25,30 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-#[test]
-fn conversations_share_a_worker_and_nothing_else() {
+fn house() -> House {
     let house = House::new();
     // Root's slots are users of their own, who have to get there.
     fs::set_permissions(house.home().parent().unwrap(), Permissions::from_mode(0o755)).unwrap();
     fs::create_dir_all(house.home().join("profiles")).unwrap();
     fs::set_permissions(house.home(), Permissions::from_mode(0o700)).unwrap();
     fs::write(house.home().join("profiles/shared.toml"), "sharing = 'user'\n").unwrap();
+    house
+}
+
+/// Whatever tier the machine gives.
+#[test]
+fn a_throw_away_session_is_said_to_be_of_the_tier_that_it_has() {
+    let house = house();
+    let home = house.home().display().to_string();
+    let ran = house.run(&["--home", &home, "--profile", "shared", "--prompt", "hello"]);
+    let words = String::from_utf8_lossy(&ran.stderr).into_owned();
+    assert!(ran.status.success(), "{words}");
+    assert!(words.contains("tier domain.") && !words.contains("tier namespace"), "{words}");
+}
+
+#[test]
+fn conversations_share_a_worker_and_nothing_else() {
+    let house = house();
     let mut hosts = ["canary-one", "canary-two"]
         .map(|secret| house.acp(&["--profile", "shared", "--env", &format!("SECRET={secret}")]));
     let sessions = [hosts[0].open(), hosts[1].open()];

@@ -26,7 +26,7 @@ pub mod exit {
     pub const BUSY: u8 = 75;
     /// The session took more of the machine than its policy's bounds allow.
     pub const BOUNDS: u8 = 76;
-    /// EX_NOPERM: a token or an identity was refused.
+    /// EX_NOPERM: a token or an identity was refused, or the policy forbids what was asked for (to learn).
     pub const DENIED: u8 = 77;
     /// EX_CONFIG: the isolation that was asked for is not to be had here.
     pub const TIER: u8 = 78;

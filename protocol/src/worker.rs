@@ -137,6 +137,18 @@ pub enum StartError {
         /// What and how to mend it.
         message: String,
     },
+    /// The profile's file is wrong.
+    #[error("profile: {message}")]
+    Profile {
+        /// What and how to mend it.
+        message: String,
+    },
+    /// What was asked for is not allowed: by the policy, or for this user or place.
+    #[error("forbidden: {message}")]
+    Forbidden {
+        /// What and how to mend it.
+        message: String,
+    },
     /// The kernel lacks what the policy requires.
     #[error("kernel: {message}")]
     Kernel {
@@ -214,6 +226,8 @@ impl StartError {
         match self {
             Self::Config { .. } => "config",
             Self::Policy { .. } => "policy",
+            Self::Profile { .. } => "profile",
+            Self::Forbidden { .. } => "forbidden",
             Self::Kernel { .. } => "kernel",
             Self::Tier { .. } => "tier",
             Self::Repository { .. } => "repository",
@@ -234,7 +248,8 @@ impl StartError {
         use crate::codes::exit;
         match self {
             Self::Config { .. } => exit::USAGE,
-            Self::Policy { .. } => exit::DATA,
+            Self::Policy { .. } | Self::Profile { .. } => exit::DATA,
+            Self::Forbidden { .. } => exit::DENIED,
             Self::Kernel { .. } => exit::KERNEL,
             Self::Tier { .. } => exit::TIER,
             Self::Repository { .. } => exit::NO_INPUT,

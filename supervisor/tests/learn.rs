@@ -223,6 +223,17 @@ fn it_is_refused_where_it_may_not_be() {
     // Beside the places: they would be closed with it.
     refused(&["--learn", &site.text("policy.toml")], 64, "directory of its own");
     refused(&["--learn", "/nowhere/policy.toml"], 73, "--learn");
+    // What was refused leaves nothing.
+    assert!(!site.path("policy.toml").exists() && !site.path("learned/policy.toml").exists());
+    // Whatever has the name stays, a link to nowhere included.
+    let (mine, link) = (site.text("learned/mine"), site.text("learned/link"));
+    fs::write(&mine, "precious").unwrap();
+    std::os::unix::fs::symlink(site.path("learned/target"), &link).unwrap();
+    for taken in [&mine, &link] {
+        refused(&["--learn", taken], 73, "name a new file");
+    }
+    assert_eq!(fs::read_to_string(&mine).unwrap(), "precious");
+    assert!(!site.path("learned/target").exists());
     if geteuid().is_root() {
         let mut command = Command::new(PROGRAM);
         command.arg("exec").args(["--user", "0", "--learn", &file]);

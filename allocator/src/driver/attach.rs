@@ -7,7 +7,7 @@ use casemate_allocator_core::allocate::{self, Allocation, Refusal, Request, Seen
 use casemate_allocator_core::record::{Record, Storage};
 use casemate_allocator_core::recover::{Answer, is_recorded};
 use casemate_allocator_core::seat::{SEATS, Seat};
-use casemate_protocol::api::{Allocate, ApiError, Attached, ErrorKind, Phase};
+use casemate_protocol::api::{Allocate, ApiError, Attached, ErrorKind, Intent, Phase};
 use casemate_protocol::audit::Event;
 use casemate_protocol::end::EndReason;
 use casemate_protocol::ids::{Incarnation, SessionId, SlotId};
@@ -66,7 +66,9 @@ impl Driver {
                     let made = tokio::task::spawn_blocking(move || {
                         plan::make(&intent, &tenant, &home, &profiles, tier)
                     });
-                    plan = Some(made.await.map_err(|error| refuse(ErrorKind::Internal, error))??);
+                    let made = made.await.map_err(|error| refuse(ErrorKind::Internal, error))??;
+                    self.refuse_to_learn_together(&body.intent, &made.0)?;
+                    plan = Some(made);
                 }
                 step => {
                     if let Some(attached) = self.carry_out(step, Audience::Attach).await? {
@@ -99,6 +101,19 @@ impl Driver {
             }
         }
         Err(unstable())
+    }
+
+    /// A worker of many sessions has no run with its walls open, so there would be nothing to learn.
+    fn refuse_to_learn_together(&self, intent: &Intent, plan: &Plan) -> Result<(), ApiError> {
+        if self.learn.is_none() || plan.user.is_none() {
+            return Ok(());
+        }
+        let message = format!(
+            "profile `{}` has its sessions share a worker (`sharing`), which none can learn in: name a profile without it, \
+             with the same policy",
+            intent.profile
+        );
+        Err(refuse(ErrorKind::Invalid, message))
     }
 
     async fn carry_out(

@@ -28,8 +28,9 @@ use crate::failure::Failure;
 use crate::intent::IntentArgs;
 use crate::place::Place;
 use crate::run::conversation::Conversation;
-use crate::run::harvest::{Ending, Target, harvest};
+use crate::run::harvest::{Ending, harvest};
 use crate::run::learn::Learn;
+use crate::run::patch::Target;
 use crate::run::permission::Permission;
 use crate::run::screen::Screen;
 use crate::socket::{self, Door};
@@ -62,7 +63,7 @@ pub(crate) struct Args {
 /// Runs it to its end and removes everything. Of the `own` place only the profiles are used.
 pub(crate) fn run(args: Args, own: &Place, verbose: u8) -> Result<u8, Failure> {
     let intent = args.intent.into_intent()?;
-    let target = args.patch.map(|file| Target::check(file, args.force)).transpose()?;
+    let target = args.patch.map(|file| Target::check("--patch", file, args.force)).transpose()?;
     let learn = args.learn.map(|file| Learn::check(file, own)).transpose()?;
     notice::say(&intent);
     runtime::log_to_stderr(verbose);
@@ -114,7 +115,7 @@ async fn throw_away(
     };
     let allocator = Allocator::private(place, Client::new(running.endpoint())?);
     let session = OnceCell::new();
-    let outcome = match stop.or(work(job, &running, &allocator, &session)).await {
+    let outcome = match stop.or(work(job, &allocator, &session)).await {
         Ok(outcome) => outcome,
         Err(signal) => Ok(128 + signal),
     };
@@ -193,11 +194,9 @@ async fn keep(
 /// The session's id is told as soon as there may be work in it.
 async fn work(
     mut job: Job,
-    running: &Running,
     allocator: &Allocator,
     session: &OnceCell<SessionId>,
 ) -> Result<u8, Failure> {
-    job.screen.say(&up::tier_words(running.tier()));
     let (attachment, socket) = allocator
         .attach(&Want::Key(None), None, &job.intent, async |attached: &Attached| {
             socket::open(attached.address, &attached.token, Door::Acp).await
@@ -205,6 +204,8 @@ async fn work(
         .await
         .map_err(AttachError::into_failure)?;
     session.get_or_init(|| attachment.session);
+    // The session's own, as its worker measured it: the machine's may be better (`sharing`).
+    job.screen.say(&up::tier_words(attachment.tier));
     let mut conversation = Conversation::open(socket, job.permission, job.screen).await?;
     let mut code = exit::OK;
     let mut given = job.prompts.into_iter();

@@ -1,10 +1,11 @@
 //! The session's work as a patch, made by git inside the session.
 
-use std::io::Write as _;
+use std::io::{self, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 use casemate_protocol::codes::exit;
 use hyper::{Method, StatusCode};
+use tempfile::NamedTempFile;
 
 use crate::client::Client;
 use crate::failure::Failure;
@@ -13,6 +14,15 @@ use crate::run::screen::printable;
 /// A patch against the commit that the session began with, new files included.
 #[derive(Debug)]
 pub(crate) struct Patch(Vec<u8>);
+
+/// Where a patch goes.
+#[derive(Debug)]
+pub(crate) struct Target {
+    option: &'static str,
+    file: PathBuf,
+    /// A file of that name is replaced.
+    replace: bool,
+}
 
 /// How one file changed.
 #[derive(Debug, PartialEq, Eq)]
@@ -53,11 +63,6 @@ impl Patch {
         ahead.map(|line| printable(&String::from_utf8_lossy(line))).collect()
     }
 
-    #[cfg(test)]
-    pub(super) fn from_bytes(bytes: &[u8]) -> Self {
-        Self(bytes.to_vec())
-    }
-
     /// In words, one line a file.
     pub(crate) fn summary(&self) -> String {
         let changes = changes(&self.0);
@@ -83,36 +88,70 @@ impl Patch {
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.0
     }
+}
 
-    /// Writes it, whole or not at all.
-    pub(crate) fn save(&self, file: &Path) -> Result<(), Failure> {
-        let failed = |error: &std::io::Error| {
-            Failure::because(exit::CANNOT_CREATE, format!("cannot write {}", file.display()), error)
+// === impl Target ===
+
+impl Target {
+    /// Before hours of work: is it free, and can it be written at all? `option`: the one that names it.
+    pub(crate) fn check(
+        option: &'static str,
+        file: PathBuf,
+        replace: bool,
+    ) -> Result<Self, Failure> {
+        // A signal, a `cd` of nobody's: the name means the same at the end as at the start.
+        let file = std::path::absolute(&file).map_err(|error| {
+            Failure::because(exit::USAGE, format!("{option} {}", file.display()), &error)
+        })?;
+        let target = Self { option, file, replace };
+        if target.file.is_dir() {
+            let text = format!("{}: is a directory; name a file", target.file.display());
+            return Err(Failure::new(exit::CANNOT_CREATE, text));
+        }
+        if !replace && target.file.symlink_metadata().is_ok() {
+            return Err(target.taken());
+        }
+        target.temporary().map(drop)?;
+        Ok(target)
+    }
+
+    /// Where it is.
+    pub(crate) fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// Writes the patch, whole or not at all.
+    pub(crate) fn save(&self, patch: &Patch) -> Result<(), Failure> {
+        let mut temporary = self.temporary()?;
+        temporary.write_all(&patch.0).map_err(|error| self.failed(&error))?;
+        let written = match self.replace {
+            true => temporary.persist(&self.file),
+            false => temporary.persist_noclobber(&self.file),
         };
-        let mut temporary =
-            tempfile::NamedTempFile::new_in(directory(file)).map_err(|error| failed(&error))?;
-        temporary.write_all(&self.0).map_err(|error| failed(&error))?;
-        temporary.persist(file).map_err(|error| failed(&error.error))?;
-        Ok(())
+        written.map(drop).map_err(|error| match error.error.kind() {
+            ErrorKind::AlreadyExists => self.taken(),
+            _ => self.failed(&error.error),
+        })
     }
-}
 
-/// Before hours of work: can the file be written at all?
-pub(crate) fn check_target(file: &Path) -> Result<(), Failure> {
-    if file.is_dir() {
-        let text = format!("{}: is a directory; name a file", file.display());
-        return Err(Failure::new(exit::CANNOT_CREATE, text));
+    fn temporary(&self) -> Result<NamedTempFile, Failure> {
+        // An absolute path that is no directory has a parent.
+        let directory = self.file.parent().unwrap_or(Path::new("/"));
+        NamedTempFile::new_in(directory).map_err(|error| self.failed(&error))
     }
-    let directory = directory(file);
-    tempfile::NamedTempFile::new_in(&directory).map(drop).map_err(|error| {
-        Failure::because(exit::CANNOT_CREATE, format!("cannot write {}", file.display()), &error)
-    })
-}
 
-fn directory(file: &Path) -> PathBuf {
-    match file.parent() {
-        Some(parent) if parent != Path::new("") => parent.to_owned(),
-        _ => PathBuf::from("."),
+    fn taken(&self) -> Failure {
+        let text = format!(
+            "{} {}: exists; name another file or add --force",
+            self.option,
+            self.file.display()
+        );
+        Failure::new(exit::CANNOT_CREATE, text)
+    }
+
+    fn failed(&self, error: &io::Error) -> Failure {
+        let text = format!("cannot write {}", self.file.display());
+        Failure::because(exit::CANNOT_CREATE, text, error)
     }
 }
 
@@ -198,21 +237,28 @@ mod tests {
     #[test]
     fn a_target_that_cannot_be_written_is_found_early() {
         let directory = tempfile::tempdir().unwrap();
-        assert!(check_target(&directory.path().join("a.patch")).is_ok());
-        assert_eq!(check_target(directory.path()).unwrap_err().code(), exit::CANNOT_CREATE);
-        assert_eq!(
-            check_target(Path::new("/no/such/a.patch")).unwrap_err().code(),
-            exit::CANNOT_CREATE
-        );
+        let check = |file: &Path| Target::check("--output", file.to_owned(), true);
+        assert!(check(&directory.path().join("a.patch")).is_ok());
+        assert_eq!(check(directory.path()).unwrap_err().code(), exit::CANNOT_CREATE);
+        assert_eq!(check(Path::new("/no/such/a.patch")).unwrap_err().code(), exit::CANNOT_CREATE);
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
     }
 
     #[test]
-    fn a_patch_replaces_its_file_whole() {
+    fn a_file_that_exists_is_not_replaced_unless_told_and_then_whole() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("a.patch");
-        fs::write(&file, "old and longer").unwrap();
-        Patch(b"new".to_vec()).save(&file).unwrap();
+        let check = |replace| Target::check("--patch", file.clone(), replace);
+        let new = Patch(b"new".to_vec());
+        let target = check(false).unwrap();
+        fs::write(&file, "precious").unwrap();
+        // Not even where it came to be while the agent worked.
+        assert_eq!(target.save(&new).unwrap_err().code(), exit::CANNOT_CREATE);
+        let refused = check(false).unwrap_err();
+        assert!(refused.to_string().contains("--force"), "{refused}");
+        assert_eq!(fs::read(&file).unwrap(), b"precious");
+        check(true).unwrap().save(&new).unwrap();
         assert_eq!(fs::read(&file).unwrap(), b"new");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
     }
 }

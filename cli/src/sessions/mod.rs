@@ -4,7 +4,7 @@ mod prune;
 mod table;
 
 use std::io::IsTerminal as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use casemate_protocol::api::{End, SessionList};
@@ -17,7 +17,7 @@ use serde::Serialize;
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::place::Place;
-use crate::run::patch::{self, Patch};
+use crate::run::patch::{Patch, Target};
 use crate::{output, runtime, start};
 
 /// Options of `casemate sessions`.
@@ -46,6 +46,9 @@ enum Command {
         /// Write it to this file instead of stdout
         #[arg(long, value_name = "FILE")]
         output: Option<PathBuf>,
+        /// Replace the file where it exists
+        #[arg(long, requires = "output")]
+        force: bool,
     },
     /// Stop its worker; its files stay and the next message wakes it
     Stop {
@@ -96,9 +99,10 @@ async fn ask(args: Args, place: &Place) -> Result<u8, Failure> {
             };
             print(args.json, &view, |view| table::one(view, now()))
         }
-        Command::Patch { id, output } => {
-            let client = start::ensure(place, &[]).await?;
-            patch(&client, &session(&id)?, output.as_deref()).await
+        Command::Patch { id, output, force } => {
+            let id = session(&id)?;
+            let target = output.map(|file| Target::check("--output", file, force)).transpose()?;
+            patch(&start::ensure(place, &[]).await?, &id, target.as_ref()).await
         }
         Command::Stop { id, force } => {
             let client = start::ensure(place, &[]).await?;
@@ -123,20 +127,20 @@ fn recorded(place: &Place) -> Result<Option<SessionList>, Failure> {
 }
 
 /// The worktree is never touched from here: whatever git would run for its configuration is the agent's.
-async fn patch(client: &Client, session: &SessionId, output: Option<&Path>) -> Result<u8, Failure> {
-    match output {
-        Some(file) => patch::check_target(file)?,
-        None if std::io::stdout().is_terminal() => {
-            let text = "a patch may hold what moves a terminal's cursor; name a file with --output, or pipe it";
-            return Err(Failure::new(exit::USAGE, text));
-        }
-        None => {}
+async fn patch(
+    client: &Client,
+    session: &SessionId,
+    target: Option<&Target>,
+) -> Result<u8, Failure> {
+    if target.is_none() && std::io::stdout().is_terminal() {
+        let text = "a patch may hold what moves a terminal's cursor; name a file with --output, or pipe it";
+        return Err(Failure::new(exit::USAGE, text));
     }
     let attached = client.resume(session).await.map_err(Failure::from)?;
     let worker = Client::with(attached.address, &attached.token)?;
     let made = Patch::of(&worker).await?;
-    let Some(file) = output else { return write(made.bytes()) };
-    made.save(file)?;
+    let Some(target) = target else { return write(made.bytes()) };
+    target.save(&made)?;
     write((made.summary() + "\n").as_bytes())
 }
 

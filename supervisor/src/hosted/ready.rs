@@ -280,7 +280,7 @@ fn learner(
 ) -> Result<Option<Arc<Learner>>, StartError> {
     let Some(kept) = &config.learn else { return Ok(None) };
     if let Some(why) = learning::forbidden(policy) {
-        return Err(StartError::Policy { message: why.to_owned() });
+        return Err(StartError::Forbidden { message: why.to_owned() });
     }
     Ok(Some(Arc::new(Learner::of(policy, &config.policy, places, kept))))
 }

@@ -8,11 +8,13 @@
 //! |---|---|
 //! | [`options`] | the command line, and what of it is refused |
 //! | [`layers`] | which walls stand, and the words for those that do not |
+//! | [`file`] | what is written beside the command, out of its reach |
 //! | [`bounds`] | what of the machine the command may take |
 //! | [`watch`] | signals, grace, the end |
 //! | [`install`] | this program, copied where another container finds it |
 
 mod bounds;
+mod file;
 pub mod install;
 pub mod layers;
 pub mod options;
@@ -43,6 +45,7 @@ use crate::learning::{self, Learner};
 use crate::words::chain;
 use crate::worker::identity;
 use bounds::Limits;
+use file::{NewFile, cannot_create, open};
 use layers::Chosen;
 use options::{Checked, Options};
 
@@ -99,11 +102,16 @@ fn start(options: Options) -> Result<u8, Refused> {
         return Err(usage(message));
     }
     // As who this process still is: /dev/fd belongs to nobody else once it is shielded.
-    let open_one = |option, file: &Option<PathBuf>| {
-        file.as_deref().map(|file| open(option, file, &checked.places)).transpose()
-    };
-    let report = open_one("--report", &options.report)?;
-    let learned = open_one("--learn", &options.learn)?;
+    let learned = options
+        .learn
+        .as_deref()
+        .map(|file| NewFile::create("--learn", file, &checked.places))
+        .transpose()?;
+    let report = options
+        .report
+        .as_deref()
+        .map(|file| open("--report", file, &checked.places))
+        .transpose()?;
     identity::assume(checked.user)
         .map_err(|error| Refused { code: exit::DENIED, message: chain(&error) })?;
     let shield = casemate_sandbox::shield::harden().map_err(|error| broken(&error))?;
@@ -170,10 +178,9 @@ fn start(options: Options) -> Result<u8, Refused> {
     Ok(code)
 }
 
-fn keep(learner: &Learner, mut file: fs::File) -> Result<(), String> {
+fn keep(learner: &Learner, file: NewFile) -> Result<(), String> {
     let (text, words) = learner.proposal()?;
-    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
-    written.map_err(|error| error.to_string())?;
+    file.fill(text.as_bytes()).map_err(|error| error.to_string())?;
     say(&format!("{words}. Nothing is applied: read it, compare it with `casemate policy diff`"));
     Ok(())
 }
@@ -247,31 +254,10 @@ fn announce(policy: &Policy, chosen: Chosen, checked: &Checked, learns: bool) {
     }
 }
 
-/// Opened where the command cannot write: what it says is not to be the command's word, and no link that an earlier one left
-/// leads elsewhere.
-fn open(option: &str, file: &Path, places: &Places) -> Result<fs::File, Refused> {
-    let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let directory = directory.unwrap_or(Path::new(".")).canonicalize();
-    let directory = directory.map_err(|error| cannot_create(option, file, &error))?;
-    if [&places.work, &places.home, &places.scratch].iter().any(|own| directory.starts_with(own)) {
-        return Err(usage(format!(
-            "{option} {}: name a file outside of what the command may write",
-            file.display()
-        )));
-    }
-    // A pipe, by /dev/fd, is a file as well.
-    let opened = fs::File::options().write(true).create(true).truncate(true).open(file);
-    opened.map_err(|error| cannot_create(option, file, &error))
-}
-
 fn write(mut file: fs::File, report: &Report<'_>) -> io::Result<()> {
     let mut json = serde_json::to_vec(report).expect("a report is plain data");
     json.push(b'\n');
     file.write_all(&json)
-}
-
-fn cannot_create(option: &str, file: &Path, error: &io::Error) -> Refused {
-    Refused { code: exit::CANNOT_CREATE, message: format!("{option} {}: {error}", file.display()) }
 }
 
 /// The policy's variables and what is added, or, without that layer, everything that this process has.

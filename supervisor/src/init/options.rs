@@ -61,7 +61,7 @@ pub struct Options {
     /// Write what holds, as JSON, to this file (or /dev/fd/N) before it starts
     #[arg(long, value_name = "FILE")]
     pub(super) report: Option<PathBuf>,
-    /// NO WALL: let the run do whatever its user may, and write to this file the policy that would have let it pass, for you to read and
+    /// NO WALL: let the run do whatever its user may, and write to this new file the policy that would have let it pass, for you to read and
     /// accept. For a machine of your own
     #[arg(long, value_name = "FILE")]
     pub(super) learn: Option<PathBuf>,
@@ -73,7 +73,8 @@ pub struct Options {
 const HELP: &str = "\
 Exit codes: the command's own, or 128 + its signal; 126 it cannot be run, 127 it is not found; 76 it took more than the policy's
 [bounds] and was ended; where it was not started:
-64 command line, 65 policy, 66 policy file, 70 shield, 71 the kernel lacks what the policy requires, 73 report, 77 user, 78 tier.
+64 command line, 65 policy, 66 policy file, 70 shield, 71 the kernel lacks what the policy requires, 73 a file of
+--report or --learn, 77 user, or learning is not allowed, 78 tier.
 See docs/exec.md.";
 
 /// What the walls are built for.

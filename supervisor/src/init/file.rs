@@ -1,0 +1,79 @@
+//! Files that `exec` writes for whoever called it: where the command cannot, so that what they say is not its word, and no link
+//! that an earlier one left leads elsewhere.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use casemate_protocol::codes::exit;
+use casemate_sandbox::Places;
+
+use super::{Refused, usage};
+
+/// A file that was not there before. Where nothing comes of it, it goes again.
+#[derive(Debug)]
+pub(super) struct NewFile {
+    file: File,
+    path: PathBuf,
+    filled: bool,
+}
+
+/// Opens a file, or makes it. A pipe, by /dev/fd, is a file as well.
+pub(super) fn open(option: &str, path: &Path, places: &Places) -> Result<File, Refused> {
+    outside(option, path, places)?;
+    let opened = File::options().write(true).create(true).truncate(true).open(path);
+    opened.map_err(|error| cannot_create(option, path, &error))
+}
+
+// === impl NewFile ===
+
+impl NewFile {
+    /// Makes it, and refuses whatever has its name.
+    pub(super) fn create(option: &str, path: &Path, places: &Places) -> Result<Self, Refused> {
+        outside(option, path, places)?;
+        let path =
+            std::path::absolute(path).map_err(|error| cannot_create(option, path, &error))?;
+        match File::options().write(true).create_new(true).open(&path) {
+            Ok(file) => Ok(Self { file, path, filled: false }),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(Refused {
+                code: exit::CANNOT_CREATE,
+                message: format!("{option} {}: exists; name a new file", path.display()),
+            }),
+            Err(error) => Err(cannot_create(option, &path, &error)),
+        }
+    }
+
+    /// Writes it, down to the disk.
+    pub(super) fn fill(mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all(bytes)?;
+        self.file.sync_all()?;
+        self.filled = true;
+        Ok(())
+    }
+}
+
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        if !self.filled {
+            // Root that has become somebody else may not: then an empty file stays.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn outside(option: &str, path: &Path, places: &Places) -> Result<(), Refused> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let directory = directory.unwrap_or(Path::new(".")).canonicalize();
+    let directory = directory.map_err(|error| cannot_create(option, path, &error))?;
+    if [&places.work, &places.home, &places.scratch].iter().any(|own| directory.starts_with(own)) {
+        return Err(usage(format!(
+            "{option} {}: name a file outside of what the command may write",
+            path.display()
+        )));
+    }
+    Ok(())
+}
+
+pub(super) fn cannot_create(option: &str, path: &Path, error: &io::Error) -> Refused {
+    Refused { code: exit::CANNOT_CREATE, message: format!("{option} {}: {error}", path.display()) }
+}
