@@ -1,11 +1,14 @@
 //! `casemate acp` that cannot begin says why in ACP, and leaves with the exit code that says the same.
 
 mod host;
+mod house;
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 
 use host::Host;
+use house::House;
 use serde_json::json;
 
 #[test]
@@ -31,6 +34,50 @@ fn what_cannot_begin_is_the_answer_to_the_first_request_and_the_exit_code() {
         assert_eq!(host.end().code(), Some(code), "{options:?}");
     }
     assert!(!home.exists(), "an allocator was started");
+}
+
+fn fails_to_open(home: &Path, options: &[&str], agent: &[&str], code: i32, words: &str) {
+    let mut host = Host::start(home, options, agent);
+    let mut answer = host.answer("initialize", json!({"protocolVersion": 1}));
+    // Of a remote repository nothing is looked at before there is a session to clone it into.
+    if answer.get("result").is_some() {
+        answer = host.answer("session/new", json!({"cwd": "/x", "mcpServers": []}));
+    }
+    assert_eq!(answer["error"]["code"], -32050, "{answer}");
+    let said = answer["error"]["message"].as_str().expect("words");
+    assert!(said.contains(words), "{said}");
+    assert_eq!(answer["error"]["data"]["casemate"]["delivery"], "not_delivered", "{answer}");
+    // It serves on: what is wrong may be mended meanwhile.
+    host.hang_up();
+    assert_eq!(host.end().code(), Some(code), "{options:?} {agent:?} {answer}");
+}
+
+/// What only the allocator or the worker can know.
+#[test]
+fn what_keeps_the_first_session_from_opening_is_the_answer_and_the_exit_code() {
+    let house = House::new();
+    let profiles = house.home().join("profiles");
+    std::fs::create_dir_all(&profiles).expect("it is ours");
+    std::fs::set_permissions(house.home(), Permissions::from_mode(0o700)).expect("it is ours");
+    let profile = |name: &str, text: &str| {
+        std::fs::write(profiles.join(format!("{name}.toml")), text).expect("it is ours");
+    };
+    profile("wrong", "idle_tll = '1m'\n");
+    profile("policy", "policy = '/no/such/policy.toml'\n");
+    profile("pod", "tier = 'pod'\n");
+    let open = |options: &[&str], agent: &str, code, words: &str| {
+        fails_to_open(house.home(), options, &[agent], code, words);
+    };
+    let (_, agent) = House::agent();
+    open(&["--profile", "wrong"], &agent, 65, "line 1, column 1");
+    open(&["--profile", "none"], &agent, 66, "no profile `none`");
+    open(&["--profile", "../x"], &agent, 64, "not a profile name");
+    open(&["--profile", "policy"], &agent, 66, "/no/such/policy.toml");
+    open(&["--profile", "pod"], &agent, 78, "wants tier pod");
+    open(&[], "no-such-agent", 127, "no-such-agent");
+    open(&["--repo", "https://u:p@example.org/x"], &agent, 64, "user name or password");
+    // It says nothing and is gone.
+    open(&[], "/bin/true", 69, "the agent ended");
 }
 
 #[test]

@@ -291,6 +291,23 @@ fn the_report_says_what_holds() {
     assert_eq!(report["without"], serde_json::json!(["scope", "environment", "rlimits", "bounds"]));
     assert_eq!((&report["policy"], &report["tier"]), (&"developer".into(), &"pod".into()));
     assert!(report["enforcement"].to_string().contains("landlock abi"), "{report}");
+    // Each layer that stands has its lines, whichever others do not.
+    for (options, there, missing) in [
+        (
+            ["--without", "landlock"],
+            &["kinds of sockets, ", "unix sockets", "no landlock:"][..],
+            "landlock abi",
+        ),
+        (["--without", "scope"], &["kinds of sockets, ", "landlock abi", "egress"], "bounds "),
+        (["--without", "seccomp"], &["landlock abi", "no seccomp:", "bounds "], "egress"),
+    ] {
+        let (code, _, words) = site.sh(&[&["--report", &file][..], &options].concat(), "true");
+        assert_eq!(code, 0, "{words}");
+        let report: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+        let said = report["enforcement"].to_string();
+        assert!(there.iter().all(|words| said.contains(words)), "{options:?}: {said}");
+        assert!(!said.contains(missing), "{options:?}: {said}");
+    }
     let (_, out, _) = site.sh(&["--report", "/dev/fd/1"], "true");
     assert!(out.contains("\"revision\""), "{out}");
 }

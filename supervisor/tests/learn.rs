@@ -146,6 +146,23 @@ fn what_was_learned_lets_the_run_pass_and_with_a_line_less_it_does_not() {
 }
 
 #[test]
+fn the_report_says_which_layers_stand_meanwhile() {
+    let site = Site::new();
+    let (file, report) = (site.text("learned/policy.toml"), site.text("learned/report"));
+    let (code, _, words) = site.exec(&["--learn", &file, "--report", &report], "true");
+    assert_eq!(code, 0, "{words}");
+    let said: serde_json::Value = serde_json::from_slice(&fs::read(report).unwrap()).unwrap();
+    assert_eq!(said["layers"], serde_json::json!(["scope", "environment", "rlimits"]), "{said}");
+    assert_eq!(said["without"], serde_json::json!(["landlock", "seccomp", "bounds"]), "{said}");
+    assert_eq!(said["learning"], true);
+    let enforcement = said["enforcement"].to_string();
+    assert!(
+        enforcement.contains("LEARNING: no wall") && !enforcement.contains("bounds "),
+        "{said}"
+    );
+}
+
+#[test]
 fn credentials_stay_closed_and_no_rule_opens_them() {
     let site = Site::new();
     let user = site.text("user");

@@ -54,6 +54,10 @@ struct Driver {
     chores: JoinSet<()>,
     /// When `initialize` is answered at the latest.
     late: Option<Instant>,
+    /// Why no session was opened yet.
+    failed: Option<Failure>,
+    /// A session was opened: what fails from then on fails for it alone.
+    served: bool,
 }
 
 /// Serves the host on stdio.
@@ -83,6 +87,8 @@ async fn serve_locally(settings: Settings, allocator: Allocator) -> Result<u8, F
         writers: HashMap::new(),
         chores: JoinSet::new(),
         late: None,
+        failed: None,
+        served: false,
     };
     loop {
         let late = driver.late;
@@ -100,8 +106,10 @@ async fn serve_locally(settings: Settings, allocator: Allocator) -> Result<u8, F
             }
         }
     }
-    driver.leave(&mut inbox).await;
-    Ok(exit::OK)
+    match driver.leave(&mut inbox).await {
+        Some(failure) => Err(failure),
+        None => Ok(exit::OK),
+    }
 }
 
 /// Waits for any of them.
@@ -138,7 +146,14 @@ impl Driver {
                     self.writers.insert(link, writer);
                     self.happens(Event::Attached(link, attachment));
                 }
-                Err(error) => self.happens(Event::AttachFailed(link, refusal(error))),
+                Err(error) => {
+                    let refusal = refusal(&error);
+                    // A host may name a session that is gone, and go on with another.
+                    if let AttachError::Failed(failure) = error {
+                        self.fails(failure);
+                    }
+                    self.happens(Event::AttachFailed(link, refusal));
+                }
             },
             News::Worker(link, number, line) => {
                 self.happens(Event::FromWorker(link, &line));
@@ -148,6 +163,7 @@ impl Driver {
             }
             News::WorkerEnded(link, ending) => {
                 self.writers.remove(&link);
+                self.fails(Failure::new(exit::UNAVAILABLE, ending.reason.clone()));
                 self.happens(Event::WorkerEnded(link, ending));
             }
             News::Stopped(session, outcome) => self.happens(Event::Stopped(session, outcome)),
@@ -162,6 +178,17 @@ impl Driver {
         }
         if !self.bridge.is_introducing() {
             self.late = None;
+        }
+        if self.bridge.serves() {
+            self.served = true;
+            self.failed = None;
+        }
+    }
+
+    /// Before the first session it is how this process ends as well: few hosts show what they were answered.
+    fn fails(&mut self, failure: Failure) {
+        if !self.served {
+            self.failed = Some(failure);
         }
     }
 
@@ -252,8 +279,9 @@ impl Driver {
         });
     }
 
-    /// The host is gone or this process is to end: attachments end, sessions go on.
-    async fn leave(mut self, inbox: &mut mpsc::Receiver<News>) {
+    /// The host is gone or this process is to end: attachments end, sessions go on. What kept the first one from being opened, if none was.
+    async fn leave(mut self, inbox: &mut mpsc::Receiver<News>) -> Option<Failure> {
+        let failed = self.failed.take();
         let deadline = Instant::now() + LAST;
         self.happens(Event::HostEnded);
         while !self.bridge.finished() {
@@ -270,6 +298,7 @@ impl Driver {
             while self.chores.join_next().await.is_some() {}
         })
         .await;
+        failed
     }
 }
 
@@ -277,9 +306,9 @@ fn flat<T>(answer: Result<Result<T, crate::client::CallError>, Failure>) -> Resu
     answer?.map_err(Failure::from)
 }
 
-fn refusal(error: AttachError) -> Refusal {
+fn refusal(error: &AttachError) -> Refusal {
     match error {
-        AttachError::Unknown(message) => Refusal { code: rpc::NOT_FOUND, message },
+        AttachError::Unknown(message) => Refusal { code: rpc::NOT_FOUND, message: message.clone() },
         AttachError::Failed(failure) => Refusal { code: rpc::WORKER, message: failure.to_string() },
     }
 }

@@ -58,6 +58,13 @@ impl Layer {
 // === impl Chosen ===
 
 impl Chosen {
+    /// What stands while the walls are open to learn.
+    pub const LEARNING: Self = Self {
+        walls: Layers { landlock: false, scope: true, seccomp: false, rlimits: true },
+        environment: true,
+        bounds: false,
+    };
+
     /// Of all, or of those in `only`, the ones that are not in `without`. Bounds go with the scope that they are counted in.
     #[must_use]
     pub fn of(only: &[Layer], without: &[Layer]) -> Self {

@@ -94,9 +94,13 @@ fn start(options: Options) -> Result<u8, Refused> {
     let chosen = options.layers();
     let (text, policy) = options.policy()?;
     let mut checked = options.check(&policy)?;
-    if options.learn.is_some() {
-        learnable(&policy, chosen, options.user)?;
-    }
+    let chosen = match options.learn {
+        Some(_) => {
+            learnable(&policy, chosen, options.user)?;
+            Chosen::LEARNING
+        }
+        None => chosen,
+    };
     if identity::check(checked.user).is_err() && options.user != Some(0) {
         let message = "the command would be root: name a user with --user, or say --user 0 for root without capabilities";
         return Err(usage(message));
@@ -134,9 +138,7 @@ fn start(options: Options) -> Result<u8, Refused> {
     };
     let wall = wall.map_err(|error| not_built(&error))?;
     let env = environment(&options, &policy, &checked.places, chosen)?;
-    // Without walls there are no bounds either.
-    let limits =
-        (chosen.bounds && learner.is_none()).then(|| Limits::of(policy.bounds, &checked.places));
+    let limits = chosen.bounds.then(|| Limits::of(policy.bounds, &checked.places));
     announce(&policy, chosen, &checked, learner.is_some());
     if let Some((name, file)) = options.report.as_deref().zip(report) {
         let mut enforcement = wall.summary();

@@ -93,7 +93,7 @@ impl Bridge {
         {
             self.handshake = Handshake::None;
             if let Some(id) = id {
-                out.push(Action::ToHost(message::error(&id, refusal.code, &refusal.message)));
+                out.push(Action::ToHost(message::unsent(&id, refusal.code, &refusal.message)));
             }
             self.release_early(out);
         }
@@ -202,7 +202,10 @@ impl Bridge {
         let (_, id) = self.closing.remove(at);
         out.push(Action::ToHost(match outcome {
             Ok(()) => message::result(&id, "{}"),
-            Err(refusal) => message::error(&id, refusal.code, &refusal.message),
+            Err(refusal) => {
+                let Refusal { code, message: text } = &refusal;
+                message::lost(&id, *code, text, Delivery::Unknown, Some(session))
+            }
         }));
     }
 

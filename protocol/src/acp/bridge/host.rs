@@ -68,7 +68,7 @@ impl Bridge {
             Handshake::Known { .. } => {}
             Handshake::None | Handshake::Asking { id: None, .. } => {
                 let text = format!("{method} came before initialize");
-                out.push(Action::ToHost(message::error(id, rpc::INVALID_REQUEST, &text)));
+                out.push(Action::ToHost(message::unsent(id, rpc::INVALID_REQUEST, &text)));
                 return;
             }
             Handshake::Loading { .. } | Handshake::Asking { id: Some(_), .. } => {
@@ -76,7 +76,7 @@ impl Bridge {
                     self.early.push_back(frame.text().as_bytes().to_vec());
                 } else {
                     let text = "too many requests before initialize is answered";
-                    out.push(Action::ToHost(message::error(id, rpc::INVALID_REQUEST, text)));
+                    out.push(Action::ToHost(message::unsent(id, rpc::INVALID_REQUEST, text)));
                 }
                 return;
             }
@@ -86,7 +86,7 @@ impl Bridge {
             "session/load" | "session/resume" => self.host_load(frame, id, out),
             "session/close" => self.host_close(frame, id, out),
             "authenticate" => self.host_authenticate(frame, id, out),
-            _ if wall::withheld(method) => out.push(Action::ToHost(message::error(
+            _ if wall::withheld(method) => out.push(Action::ToHost(message::unsent(
                 id,
                 rpc::METHOD_NOT_FOUND,
                 &format!("casemate does not offer {method} yet"),
@@ -101,7 +101,7 @@ impl Bridge {
             Handshake::Known { result, .. } => {
                 return match wall::initialize_result(result) {
                     Ok(shown) => out.push(Action::ToHost(message::result(id, &shown))),
-                    Err(error) => out.push(Action::ToHost(message::error(
+                    Err(error) => out.push(Action::ToHost(message::unsent(
                         id,
                         rpc::INTERNAL,
                         &format!("the agent's answer to initialize: {error}"),
@@ -110,7 +110,7 @@ impl Bridge {
             }
             Handshake::Loading { .. } | Handshake::Asking { .. } => {
                 let text = "initialize is being answered already";
-                return out.push(Action::ToHost(message::error(id, rpc::INVALID_REQUEST, text)));
+                return out.push(Action::ToHost(message::unsent(id, rpc::INVALID_REQUEST, text)));
             }
             Handshake::None => {}
         }
@@ -119,7 +119,7 @@ impl Bridge {
             Ok(stripped) => stripped,
             Err(error) => {
                 let text = format!("params of initialize: {error}");
-                return out.push(Action::ToHost(message::error(id, rpc::INVALID_PARAMS, &text)));
+                return out.push(Action::ToHost(message::unsent(id, rpc::INVALID_PARAMS, &text)));
             }
         };
         let line = match frame.locate(&["params"]) {
@@ -172,7 +172,7 @@ impl Bridge {
         };
         let Some(id) = id else { return };
         let text = "the agent's first start takes longer than a host waits; try again in a moment";
-        out.push(Action::ToHost(message::error(&id, rpc::WORKER, text)));
+        out.push(Action::ToHost(message::unsent(&id, rpc::WORKER, text)));
         self.release_early(out);
     }
 
@@ -201,7 +201,7 @@ impl Bridge {
     fn host_load(&mut self, frame: &Frame<'_>, id: &str, out: &mut Vec<Action>) {
         let Some(wanted) = frame.get_string(&["params", "sessionId"]) else {
             let text = "params.sessionId is not one string";
-            return out.push(Action::ToHost(message::error(id, rpc::INVALID_PARAMS, text)));
+            return out.push(Action::ToHost(message::unsent(id, rpc::INVALID_PARAMS, text)));
         };
         let index = match (self.session_by_id(&wanted), wanted.parse::<SessionId>()) {
             (Some(index), _) => index,
@@ -210,7 +210,7 @@ impl Bridge {
                 let text = format!(
                     "session `{wanted}` does not exist, or no longer: session/new opens one"
                 );
-                return out.push(Action::ToHost(message::error(id, rpc::NOT_FOUND, &text)));
+                return out.push(Action::ToHost(message::unsent(id, rpc::NOT_FOUND, &text)));
             }
         };
         self.enqueue(index, Kind::Load, frame, id, out);
@@ -245,7 +245,7 @@ impl Bridge {
         let Some(wanted) = frame.get_string(&["params", "sessionId"]) else {
             let method = frame.method();
             let text = format!("{method} names no session and is not a method of casemate");
-            return out.push(Action::ToHost(message::error(id, rpc::METHOD_NOT_FOUND, &text)));
+            return out.push(Action::ToHost(message::unsent(id, rpc::METHOD_NOT_FOUND, &text)));
         };
         let Some(index) = self.session_by_id(&wanted).filter(|index| self.sessions[index].used)
         else {
@@ -289,7 +289,7 @@ impl Bridge {
             if let Some(at) = session.waiting.iter().position(|waiting| waiting.id == id) {
                 session.waiting.remove(at);
                 let text = "cancelled before it was sent";
-                out.push(Action::ToHost(message::error(id, rpc::CANCELLED, text)));
+                out.push(Action::ToHost(message::unsent(id, rpc::CANCELLED, text)));
                 return;
             }
         }
@@ -322,7 +322,7 @@ impl Bridge {
         });
         if in_use {
             let text = format!("request id {id} is still in use");
-            return out.push(Action::ToHost(message::error(id, rpc::INVALID_REQUEST, &text)));
+            return out.push(Action::ToHost(message::unsent(id, rpc::INVALID_REQUEST, &text)));
         }
         let line = frame.text().as_bytes().to_vec();
         let waiting = Waiting { kind, id: id.to_owned(), line };
@@ -354,5 +354,5 @@ fn unknown(id: &str, wanted: &str) -> Vec<u8> {
     let text = format!(
         "no session `{wanted}` is open here: session/load opens an earlier one, session/new a new one"
     );
-    message::error(id, rpc::NOT_FOUND, &text)
+    message::unsent(id, rpc::NOT_FOUND, &text)
 }

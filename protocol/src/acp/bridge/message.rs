@@ -22,6 +22,11 @@ pub(crate) fn error(id: &str, code: i64, message: &str) -> Vec<u8> {
     .into_bytes()
 }
 
+/// A refusal of a host's request that goes no further.
+pub(crate) fn unsent(id: &str, code: i64, message: &str) -> Vec<u8> {
+    lost(id, code, message, Delivery::NotDelivered, None)
+}
+
 /// A refusal of a request that wanted a worker.
 pub(crate) fn lost(
     id: &str,
@@ -30,7 +35,11 @@ pub(crate) fn lost(
     delivery: Delivery,
     session: Option<&SessionId>,
 ) -> Vec<u8> {
-    let data = json!({"casemate": {"delivery": delivery, "session": session}});
+    let mut casemate = json!({"delivery": delivery});
+    if let Some(session) = session {
+        casemate["session"] = session.as_str().into();
+    }
+    let data = json!({"casemate": casemate});
     format!(
         r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"message":{},"data":{data}}}}}"#,
         quote(message)

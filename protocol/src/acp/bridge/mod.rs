@@ -262,6 +262,12 @@ impl Bridge {
         }
     }
 
+    /// Whether a session is open in this bridge.
+    #[must_use]
+    pub fn serves(&self) -> bool {
+        self.sessions.values().any(|session| session.used)
+    }
+
     /// True while `initialize` is not answered: the driver reports when it takes too long.
     #[must_use]
     pub fn is_introducing(&self) -> bool {

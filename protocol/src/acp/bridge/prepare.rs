@@ -216,7 +216,7 @@ impl Bridge {
                 (Some(acp), Some(range)) => edits.push((range, edit::quote(acp))),
                 _ => {
                     let text = "the session holds no conversation yet; session/new opens one in its worktree";
-                    out.push(Action::ToHost(message::error(&waiting.id, rpc::NOT_FOUND, text)));
+                    out.push(Action::ToHost(message::unsent(&waiting.id, rpc::NOT_FOUND, text)));
                     if waiting.kind == Kind::Load {
                         self.unloaded = Some(index);
                     }

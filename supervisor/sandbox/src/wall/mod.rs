@@ -179,28 +179,45 @@ impl Wall {
     /// [`WallError`] where they cannot be enforced exactly as written.
     pub fn build_of(policy: &Policy, places: &Places, layers: Layers) -> Result<Self, WallError> {
         check_egress(policy)?;
-        if layers == Layers::ALL {
-            return Self::whole(policy, places);
-        }
         // Without Landlock no rule may count on what it restricts.
         let abi = if layers.landlock || layers.scope { ruleset::require(policy)? } else { 0 };
         let calls = if layers.landlock { abi } else { 0 };
+        let (mut ruleset, mut notes) = (None, Vec::new());
+        if layers.landlock || layers.scope {
+            let opened = ruleset::open_of(policy, places, abi, layers)?;
+            ruleset = opened.fd;
+            notes.extend(opened.notes);
+        }
         let (programs, verdicts) = match layers.seccomp {
             true => seccomp::compile(policy, places.tier, calls)?,
             false => Default::default(),
         };
-        let (rlimits, mut notes) =
-            if layers.rlimits { rlimits::fit(policy)? } else { Default::default() };
-        let mut fd = None;
-        if layers.landlock || layers.scope {
-            let opened = ruleset::open_of(policy, places, abi, layers)?;
-            fd = opened.fd;
-            notes.extend(opened.notes);
+        if layers.seccomp {
+            let instructions: usize =
+                programs.iter().map(|program| program.instructions.len()).sum();
+            notes.push(format!(
+                "seccomp {} rules, {} kinds of sockets, {instructions} instructions",
+                policy.syscalls.len(),
+                policy.sockets.allow.len(),
+            ));
+            notes.push(sockets::note(&policy.sockets, places.tier, calls));
+            notes.extend(sockets::udp_note(&policy.sockets, places.tier, calls));
+        } else {
+            notes.push("no seccomp: every system call and kind of socket".to_owned());
         }
+        match (layers.landlock, layers.seccomp) {
+            (true, true) => notes.push(egress::note(policy, places)),
+            (true, false) => {}
+            (false, _) => notes.push("no landlock: every path and port of this user".to_owned()),
+        }
+        notes.extend(log::note(policy, abi));
+        let (rlimits, lowered) =
+            if layers.rlimits { rlimits::fit(policy)? } else { Default::default() };
+        notes.extend(lowered);
         let logging = log::flags(policy, abi);
         let verdicts = tellable(policy, verdicts);
         let (id, telling) = (WallId::next(), None);
-        Ok(Self { id, ruleset: fd, programs, rlimits, logging, notes, verdicts, telling })
+        Ok(Self { id, ruleset, programs, rlimits, logging, notes, verdicts, telling })
     }
 
     /// **No wall**: opens to a run whatever its user may do, and has a [`Recorder`] hear what it tries. What stays closed is
@@ -231,36 +248,6 @@ impl Wall {
             notes,
             verdicts: None,
             telling: Some(Telling::learning(&verdicts, recorder)?),
-        })
-    }
-
-    fn whole(policy: &Policy, places: &Places) -> Result<Self, WallError> {
-        let abi = ruleset::require(policy)?;
-        let (programs, verdicts) = seccomp::compile(policy, places.tier, abi)?;
-        let (rlimits, lowered) = rlimits::fit(policy)?;
-        let ruleset = ruleset::open_of(policy, places, abi, Layers::ALL)?;
-        let instructions: usize = programs.iter().map(|program| program.instructions.len()).sum();
-        let mut notes = ruleset.notes;
-        notes.push(format!(
-            "seccomp {} rules, {} kinds of sockets, {instructions} instructions",
-            policy.syscalls.len(),
-            policy.sockets.allow.len(),
-        ));
-        notes.push(sockets::note(&policy.sockets, places.tier, abi));
-        notes.extend(sockets::udp_note(&policy.sockets, places.tier, abi));
-        notes.push(egress::note(policy, places));
-        notes.extend(log::note(policy, abi));
-        notes.extend(lowered);
-        let logging = log::flags(policy, abi);
-        Ok(Self {
-            id: WallId::next(),
-            ruleset: ruleset.fd,
-            programs,
-            rlimits,
-            logging,
-            notes,
-            verdicts: tellable(policy, verdicts),
-            telling: None,
         })
     }
 

@@ -52,6 +52,9 @@ pub(super) fn note(rules: &SocketRules, tier: Tier, abi: u32) -> String {
         })
     });
     match (reaches, tier) {
+        (false, Tier::Domain) if abi == 0 => {
+            "unix sockets are refused, stream pairs aside: nothing restricts the paths that they would connect to".to_owned()
+        }
         (false, Tier::Domain) if abi < RESOLVE_UNIX => format!(
             "unix sockets are refused, stream pairs aside: without a namespace landlock abi {abi} would let them connect \
              to any path of this user (abi {RESOLVE_UNIX} restricts it)"
