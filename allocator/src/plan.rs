@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use casemate_allocator_core::record::{Record, Terms};
 use casemate_allocator_core::seat::{SEATS, Seat};
 use casemate_protocol::api::{ApiError, ErrorKind, Intent};
+use casemate_protocol::origin::Origin;
 use casemate_protocol::policy::{self, Policy, Port};
 use casemate_protocol::sharing::UserId;
 use casemate_protocol::tier::Tier;
@@ -43,6 +44,9 @@ pub(crate) struct Plan {
     pub pass: Vec<String>,
     /// Further ports to connect to.
     pub connect: Vec<u16>,
+    /// Pages that may attach.
+    #[serde(default)]
+    pub origins: Vec<Origin>,
     /// Seconds.
     pub permission_ttl: u64,
     /// Seconds.
@@ -129,6 +133,7 @@ pub(crate) fn make(
         argv: std::iter::once(program).chain(intent.agent.iter().skip(1).cloned()).collect(),
         pass: profile.env,
         connect,
+        origins: profile.origins,
         permission_ttl: profile.permission_ttl.as_secs(),
         grace: profile.grace.as_secs(),
         own_uid: slots_have_users(),
@@ -310,6 +315,7 @@ impl Plan {
             ports: record.seat.ports(),
             connect: self.connect.clone(),
             listen: std::net::SocketAddr::from(([127, 0, 0, 1], 0)),
+            origins: self.origins.clone(),
             permission_ttl: self.permission_ttl,
             grace: self.grace,
             host_uid: self.uid(record),

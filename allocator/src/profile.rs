@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use casemate_allocator_core::record::CloseRule;
+use casemate_protocol::origin::Origin;
 use casemate_protocol::tier::Tier;
 use serde::{Deserialize, Deserializer};
 
@@ -60,6 +61,8 @@ pub(crate) struct Profile {
     pub env: Vec<String>,
     /// Further TCP ports that the agent may connect to.
     pub connect: Vec<u16>,
+    /// The pages that may attach to a worker.
+    pub origins: Vec<Origin>,
     /// The repository where the caller names none.
     pub repository: Option<String>,
     /// A worker idle for so long is stopped.
@@ -118,6 +121,7 @@ impl Default for Profile {
             programs: Vec::new(),
             env: Vec::new(),
             connect: Vec::new(),
+            origins: Vec::new(),
             repository: None,
             idle_ttl: Duration::from_secs(30 * 60),
             permission_ttl: Duration::from_secs(10 * 60),
@@ -252,13 +256,14 @@ mod tests {
     fn all_fields_are_read() {
         let profile = load(
             "policy = '/etc/p.toml'\nskills = '/s'\nhome_template = '/h'\nprograms = ['/opt/x']\n\
-             env = ['KEY']\nconnect = [8080]\nrepository = 'https://example.org/r'\n\
+             env = ['KEY']\nconnect = [8080]\norigins = ['https://app.example']\nrepository = 'https://example.org/r'\n\
              idle_ttl = '500ms'\npermission_ttl = '2h'\ngrace = '1s'\nclose = { retain = '7d' }\n\
              tier = 'namespace'\nsharing = 'user'\n",
         )
         .unwrap();
         assert_eq!(profile.idle_ttl, Duration::from_millis(500));
         assert_eq!(CloseRule::from(profile.close), CloseRule::Retain(7 * 86_400));
+        assert_eq!(profile.origins, ["https://app.example".parse().unwrap()]);
         assert_eq!((profile.tier, profile.sharing), (Tier::Namespace, Sharing::User));
     }
 
@@ -269,6 +274,7 @@ mod tests {
             ("idle_ttl = '30'\n", "line 1"),
             ("\n\nclose = 'keep'\n", "line 3"),
             ("sharing = 'everybody'\n", "line 1"),
+            ("\norigins = ['https://app.example/']\n", "line 2"),
         ] {
             let error = load(text).unwrap_err().to_string();
             assert!(error.contains(line), "{error}");

@@ -17,6 +17,7 @@ pub mod ids;
 pub mod kernel;
 pub mod key;
 pub mod matrix;
+pub mod origin;
 pub mod policy;
 pub mod ports;
 pub mod proof;

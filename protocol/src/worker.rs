@@ -10,6 +10,7 @@ use crate::audit::Head;
 use crate::end::EndReason;
 use crate::ids::{BootId, Epoch, Generation, Incarnation, SessionId, SlotId};
 use crate::matrix::Matrix;
+use crate::origin::Origin;
 use crate::ports::PortPool;
 use crate::tier::Tier;
 use crate::token::PublicKey;
@@ -57,6 +58,10 @@ pub struct WorkerConfig {
     /// Where to serve `/acp`. Port 0: the claim of the worker's range of ports ([`crate::ports`]), which no agent can get;
     /// [`StartEvent::Ready`] tells which.
     pub listen: SocketAddr,
+    /// The pages that may attach at `/acp`, with a token of their own all the same; a request from any other is refused, whatever
+    /// its token.
+    #[serde(default)]
+    pub origins: Vec<Origin>,
     /// How long a permission request waits for a client, in seconds.
     pub permission_ttl: u64,
     /// How long the agent has between TERM and KILL, in seconds.

@@ -265,6 +265,7 @@ impl Warm {
             },
             preferred_ports: 0,
             connect: Vec::new(),
+            origins: Vec::new(),
             permission_ttl: 30,
             grace: 1,
         };

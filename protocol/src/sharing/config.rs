@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::UserId;
 use crate::ids::{Generation, Incarnation, SessionId, SlotId};
+use crate::origin::Origin;
 use crate::ports::PortPool;
 use crate::tier::Tier;
 use crate::token::PublicKey;
@@ -81,6 +82,9 @@ pub struct SessionConfig {
     pub preferred_ports: u16,
     /// Further TCP ports that the session may connect to.
     pub connect: Vec<u16>,
+    /// The pages that may attach to it.
+    #[serde(default)]
+    pub origins: Vec<Origin>,
     /// How long a permission request waits for a client, in seconds.
     pub permission_ttl: u64,
     /// How long the agent has between TERM and KILL, in seconds.
@@ -114,6 +118,7 @@ impl SharedWorkerConfig {
             ports: PortPool { preferred: session.preferred_ports, ..self.ports },
             connect: session.connect,
             listen: self.listen,
+            origins: session.origins,
             permission_ttl: session.permission_ttl,
             grace: session.grace,
             host_uid: self.host_uid,
@@ -145,6 +150,7 @@ impl WorkerConfig {
             agent: self.agent,
             preferred_ports: self.ports.preferred,
             connect: self.connect,
+            origins: self.origins,
             permission_ttl: self.permission_ttl,
             grace: self.grace,
         };
@@ -193,6 +199,7 @@ mod tests {
             ports: PortPool { first: 21_008, ranges: 9, preferred: 7 },
             connect: vec![4000],
             listen: ([127, 0, 0, 1], 4001).into(),
+            origins: vec!["https://app.example".parse().unwrap()],
             permission_ttl: 11,
             grace: 12,
             host_uid: Some(1000),

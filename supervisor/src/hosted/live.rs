@@ -7,6 +7,7 @@ use std::time::Duration;
 use casemate_protocol::acp::server::Settings;
 use casemate_protocol::audit::Event;
 use casemate_protocol::ids::{BootId, Epoch};
+use casemate_protocol::origin::Origin;
 use casemate_protocol::token::{Audience, Claims, TokenError};
 use casemate_protocol::worker::{Activity, AgentState, StartError, WorkerStatus};
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -38,6 +39,8 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 pub struct Hosted {
     /// The part of its status that does not change.
     pub fixed: WorkerStatus,
+    /// The pages that may attach to it.
+    pub origins: Vec<Origin>,
     /// How commands are run in it beside its agent.
     pub exec: Rc<Door>,
     /// To its relay.
@@ -127,6 +130,7 @@ pub fn start(
     tokio::task::spawn_local(watched);
     let hosted = Rc::new(Hosted {
         fixed,
+        origins: ready.config.origins,
         exec: Rc::clone(&exec),
         clients,
         orders,
@@ -183,6 +187,12 @@ impl Hosted {
         let (answer, answered) = oneshot::channel();
         self.orders.send(order(answer)).await.ok()?;
         answered.await.ok()
+    }
+
+    /// Whether pages of this origin may attach.
+    #[must_use]
+    pub fn takes(&self, origin: &str) -> bool {
+        self.origins.iter().any(|listed| listed.is(origin))
     }
 
     /// Whether claims open it for one of these audiences.

@@ -8,15 +8,17 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use casemate_protocol::audit::Event;
 use casemate_protocol::ids::BootId;
-use casemate_protocol::token::{Audience, TokenError};
+use casemate_protocol::origin::PLAIN;
+use casemate_protocol::token::{Audience, Claims, TokenError};
 use casemate_protocol::worker::{Activity, AgentState};
 use hyper::body::Incoming;
 use hyper::{Method, Request, StatusCode};
 use tokio::time::Instant;
 
 use super::answer::{Answer, refused, text};
-use super::auth::{Gate, Refusal};
+use super::auth::{self, Gate, Refusal};
 use super::metrics::add;
+use super::upgrade::Subprotocol;
 use super::{attach, session, sessions};
 use crate::audit::Audit;
 use crate::hosted::live::Hosted;
@@ -79,8 +81,10 @@ impl App {
 
     /// Answers one call.
     pub async fn call(self: &Rc<Self>, mut request: Request<Incoming>) -> Answer {
-        if let Err(refusal) = Gate::check_origin(request.headers()) {
-            return self.refuse(request.uri().path(), refusal);
+        match auth::origin(request.headers()) {
+            Ok(None) => {}
+            Ok(Some(_)) => return self.page(request),
+            Err(refusal) => return self.refuse(request.uri().path(), refusal),
         }
         let path = request.uri().path();
         if matches!(path, "/healthz" | "/readyz") {
@@ -113,6 +117,36 @@ impl App {
         session::call(self, &hosted, request).await.unwrap_or_else(ending)
     }
 
+    /// A page of a browser, or whoever says to be one: the plain door or the resumable one, and nothing else.
+    fn page(&self, request: Request<Incoming>) -> Answer {
+        let hosted = match self.admit_page(&request) {
+            Ok(hosted) => hosted,
+            Err(refusal) => return self.refuse(request.uri().path(), refusal),
+        };
+        if *request.method() != Method::GET {
+            return other_method();
+        }
+        if Subprotocol::chosen(request.headers()).is_none() {
+            let words =
+                format!("offer {PLAIN} besides the token: a browser hangs up where none is chosen");
+            return text(StatusCode::BAD_REQUEST, &words);
+        }
+        attach::attach(self, &hosted, request)
+    }
+
+    /// The session that a page's token opens. What it is told of its token depends on its origin, not the other way round.
+    fn admit_page(&self, request: &Request<Incoming>) -> Result<Rc<Hosted>, Refusal> {
+        let headers = request.headers();
+        let origin = auth::origin(headers)?.ok_or(Refusal::Origin)?;
+        let known = self.registry.all().iter().any(|hosted| hosted.takes(origin));
+        if !known || request.uri().path() != "/acp" {
+            return Err(Refusal::Origin);
+        }
+        let claims = self.gate.claims_of_page(headers, unix_seconds())?;
+        let hosted = self.hosted(&claims, &[Audience::Attach])?;
+        if hosted.takes(origin) { Ok(hosted) } else { Err(Refusal::Origin) }
+    }
+
     /// The session that a token names and opens.
     fn admit(
         &self,
@@ -120,8 +154,12 @@ impl App {
         audiences: &[Audience],
     ) -> Result<Rc<Hosted>, Refusal> {
         let claims = self.gate.claims(request.headers(), unix_seconds())?;
+        Ok(self.hosted(&claims, audiences)?)
+    }
+
+    fn hosted(&self, claims: &Claims, audiences: &[Audience]) -> Result<Rc<Hosted>, TokenError> {
         let hosted = self.registry.get(&claims.session).ok_or(TokenError::Mismatch("session"))?;
-        hosted.check(&claims, audiences)?;
+        hosted.check(claims, audiences)?;
         Ok(hosted)
     }
 

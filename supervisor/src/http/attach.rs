@@ -13,6 +13,7 @@ use super::answer::{Answer, text};
 use super::app::App;
 use super::metrics::add;
 use super::session::{no_upgrade, switching};
+use super::upgrade::Subprotocol;
 use super::{resumable, socket, upgrade};
 use crate::hosted::live::Hosted;
 use crate::relay::outbox::Outbox;
@@ -26,7 +27,8 @@ pub(super) fn attach(app: &App, hosted: &Rc<Hosted>, mut request: Request<Incomi
         Err(error) => return no_upgrade(error),
     };
     let number = app.next_connection();
-    let resumable = upgrade::is_resumable(request.headers());
+    let chosen = Subprotocol::chosen(request.headers());
+    let resumable = chosen == Some(Subprotocol::Relay);
     let hosted = Rc::clone(hosted);
     tokio::task::spawn_local(async move {
         match hyper::upgrade::on(&mut request).await {
@@ -39,7 +41,7 @@ pub(super) fn attach(app: &App, hosted: &Rc<Hosted>, mut request: Request<Incomi
             Err(error) => tracing::debug!(%error, "no upgrade"),
         }
     });
-    opened(app, number, &accept, resumable)
+    opened(app, number, &accept, chosen)
 }
 
 /// A further connection of an attachment; `None` where the request carries no ticket.
@@ -58,7 +60,8 @@ pub(super) fn reattach(app: &App, request: &mut Request<Incoming>) -> Option<Ans
             return Some(no_way_back(refused));
         }
     };
-    if !upgrade::is_resumable(request.headers()) {
+    let chosen = Subprotocol::chosen(request.headers());
+    if chosen != Some(Subprotocol::Relay) {
         let words = format!("a ticket is for {SUBPROTOCOL}: offer that");
         return Some(text(StatusCode::BAD_REQUEST, &words));
     }
@@ -74,7 +77,7 @@ pub(super) fn reattach(app: &App, request: &mut Request<Incoming>) -> Option<Ans
             Err(error) => tracing::debug!(%error, "no upgrade"),
         }
     });
-    Some(opened(app, number, &accept, true))
+    Some(opened(app, number, &accept, chosen))
 }
 
 fn no_way_back(refused: Refused) -> Answer {
@@ -84,11 +87,11 @@ fn no_way_back(refused: Refused) -> Answer {
     answer
 }
 
-fn opened(app: &App, number: u64, accept: &str, resumable: bool) -> Answer {
+fn opened(app: &App, number: u64, accept: &str, chosen: Option<Subprotocol>) -> Answer {
     let mut answer = switching(accept);
     let headers = answer.headers_mut();
-    if resumable {
-        headers.insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(SUBPROTOCOL));
+    if let Some(chosen) = chosen {
+        headers.insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(chosen.as_str()));
     }
     if let Ok(value) = HeaderValue::from_str(&format!("{}-{number}", app.boot)) {
         headers.insert(ACP_CONNECTION_ID, value);

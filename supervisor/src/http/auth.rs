@@ -1,11 +1,16 @@
 //! Who may call what. Pure: headers and claims in, a refusal or nothing out.
 //!
-//! A browser sends `Origin`; no browser has business here, so its presence alone is a refusal, whatever the token.
+//! A browser sends `Origin` with each handshake and no page can keep it from doing so. A page has business at `/acp` alone, and there
+//! only where its origin is listed; else the header's presence is a refusal, whatever the token. Nothing that a browser adds by itself
+//! (cookies, an address) opens anything: the token is always the page's own to say.
 
 use casemate_protocol::ids::{Generation, Incarnation, SessionId, SlotId};
+use casemate_protocol::origin::{BEARER, PLAIN};
 use casemate_protocol::sharing::UserId;
 use casemate_protocol::token::{Audience, Claims, PublicKey, TokenError, is_workers};
 use hyper::header::{AUTHORIZATION, HeaderMap, ORIGIN};
+
+use super::upgrade;
 
 /// Whose signature a token must carry, and for which slot.
 #[derive(Debug, Clone)]
@@ -17,12 +22,17 @@ pub struct Gate {
 /// Why a call is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// There is an `Origin` header.
-    #[error("calls from browsers are refused: connect without an Origin header")]
+    /// There is an `Origin` header, and it is not one that may call this.
+    #[error(
+        "this page's origin may not call here: name it in `origins`; programs connect without an Origin header"
+    )]
     Origin,
     /// There is no token.
     #[error("no token: send `Authorization: Bearer` with the one that the allocator gave out")]
     NoToken,
+    /// A page offers none.
+    #[error("no token: offer the subprotocols `{PLAIN}` and `{BEARER}` with the token behind it")]
+    NoOffer,
     /// The token is wrong.
     #[error(transparent)]
     Token(#[from] TokenError),
@@ -36,7 +46,7 @@ impl Refusal {
     pub fn status(self) -> u16 {
         match self {
             Self::Origin => 403,
-            Self::NoToken | Self::Token(_) => 401,
+            Self::NoToken | Self::NoOffer | Self::Token(_) => 401,
         }
     }
 }
@@ -50,21 +60,31 @@ impl Gate {
         Self { key, slot }
     }
 
-    /// Refuses whoever comes from a browser.
-    ///
-    /// # Errors
-    /// [`Refusal::Origin`].
-    pub fn check_origin(headers: &HeaderMap) -> Result<(), Refusal> {
-        if headers.contains_key(ORIGIN) { Err(Refusal::Origin) } else { Ok(()) }
-    }
-
     /// What the token of a call opens in this worker; which session that is, is the caller's to look up. `now` is in seconds
     /// since the Unix epoch.
     ///
     /// # Errors
     /// [`Refusal`].
     pub fn claims(&self, headers: &HeaderMap, now: u64) -> Result<Claims, Refusal> {
-        let claims = self.key.verify(bearer(headers)?, now)?;
+        self.opens(bearer(headers)?, now)
+    }
+
+    /// As [`Gate::claims`], of a page: it says its token by a subprotocol, or, where it is no page but has an origin, as programs do.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub fn claims_of_page(&self, headers: &HeaderMap, now: u64) -> Result<Claims, Refusal> {
+        let token = match (offered_token(headers)?, headers.contains_key(AUTHORIZATION)) {
+            (Some(token), false) => token,
+            (None, true) => bearer(headers)?,
+            // Two tokens, or none.
+            (Some(_), true) | (None, false) => return Err(Refusal::NoOffer),
+        };
+        self.opens(token, now)
+    }
+
+    fn opens(&self, token: &str, now: u64) -> Result<Claims, Refusal> {
+        let claims = self.key.verify(token, now)?;
         if claims.slot != self.slot {
             return Err(TokenError::Mismatch("slot").into());
         }
@@ -119,6 +139,28 @@ pub fn compare(
     Err(TokenError::Mismatch(mismatch))
 }
 
+/// The origin of the page that a request comes from; `None`: it comes from a program.
+///
+/// # Errors
+/// [`Refusal::Origin`] of two, and of one that is no text.
+pub fn origin(headers: &HeaderMap) -> Result<Option<&str>, Refusal> {
+    let mut values = headers.get_all(ORIGIN).iter();
+    match (values.next(), values.next()) {
+        (None, _) => Ok(None),
+        (Some(value), None) => value.to_str().map(Some).map_err(|_| Refusal::Origin),
+        (Some(_), Some(_)) => Err(Refusal::Origin),
+    }
+}
+
+/// The token that is offered as a subprotocol.
+fn offered_token(headers: &HeaderMap) -> Result<Option<&str>, Refusal> {
+    let mut tokens = upgrade::offered(headers).filter_map(|word| word.strip_prefix(BEARER));
+    match (tokens.next(), tokens.next()) {
+        (token, None) => Ok(token),
+        (_, Some(_)) => Err(Refusal::NoOffer),
+    }
+}
+
 fn bearer(headers: &HeaderMap) -> Result<&str, Refusal> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let (Some(value), None) = (values.next(), values.next()) else {
@@ -133,7 +175,7 @@ fn bearer(headers: &HeaderMap) -> Result<&str, Refusal> {
 mod tests {
     use super::*;
     use casemate_protocol::token::SigningSecret;
-    use hyper::header::HeaderValue;
+    use hyper::header::{HeaderValue, SEC_WEBSOCKET_PROTOCOL};
 
     fn setup() -> (SigningSecret, Gate, Claims) {
         let secret = SigningSecret::generate();
@@ -216,9 +258,41 @@ mod tests {
     }
 
     #[test]
-    fn any_origin_is_refused() {
-        let headers = HeaderMap::from_iter([(ORIGIN, HeaderValue::from_static("null"))]);
-        assert_eq!(Gate::check_origin(&headers).unwrap_err().status(), 403);
-        assert_eq!(Gate::check_origin(&HeaderMap::new()), Ok(()));
+    fn one_origin_is_a_page_and_two_are_nobody() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(origin(&headers), Ok(None));
+        headers.append(ORIGIN, HeaderValue::from_static("null"));
+        assert_eq!(origin(&headers), Ok(Some("null")));
+        headers.append(ORIGIN, HeaderValue::from_static("https://app.example"));
+        assert_eq!(origin(&headers).unwrap_err().status(), 403);
+        let bytes = HeaderValue::from_bytes(b"https://\xff").unwrap();
+        assert_eq!(origin(&HeaderMap::from_iter([(ORIGIN, bytes)])), Err(Refusal::Origin));
+    }
+
+    #[test]
+    fn a_page_offers_one_token_and_programs_none() {
+        let (secret, gate, claims) = setup();
+        let token = secret.sign(&claims);
+        let offers = |words: &str| {
+            let value = HeaderValue::from_str(words).unwrap();
+            HeaderMap::from_iter([(SEC_WEBSOCKET_PROTOCOL, value)])
+        };
+        let good = offers(&format!("{PLAIN},{BEARER}{token}"));
+        assert_eq!(gate.claims_of_page(&good, 1), Ok(claims.clone()));
+        assert_eq!(gate.claims(&good, 1), Err(Refusal::NoToken), "of a program");
+        assert_eq!(gate.claims_of_page(&headers(&token), 1), Ok(claims));
+        let mut both = good.clone();
+        both.extend(headers(&token));
+        for wrong in [
+            both,
+            offers(&format!("{BEARER}{token}, {BEARER}{token}")),
+            offers(&format!("Casemate.Bearer.{token}")),
+            offers(PLAIN),
+            HeaderMap::new(),
+        ] {
+            assert_eq!(gate.claims_of_page(&wrong, 1), Err(Refusal::NoOffer), "{wrong:?}");
+        }
+        let refused = gate.claims_of_page(&offers(&format!("{BEARER}{token}x")), 1);
+        assert!(matches!(refused, Err(Refusal::Token(_))), "{refused:?}");
     }
 }

@@ -3,6 +3,7 @@
 //! No extension is ever agreed to, and no subprotocol but one that was offered: official ACP clients fail on what they did
 //! not ask for.
 
+use casemate_protocol::origin::PLAIN;
 use casemate_protocol::relay::SUBPROTOCOL;
 use hyper::header::{
     CONNECTION, HeaderMap, HeaderName, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
@@ -43,18 +44,50 @@ pub fn accept(headers: &HeaderMap) -> Result<String, NoUpgrade> {
     Ok(derive_accept_key(key))
 }
 
-/// Whether a client offers the resumable door.
-pub fn is_resumable(headers: &HeaderMap) -> bool {
-    has_word(headers, &SEC_WEBSOCKET_PROTOCOL, SUBPROTOCOL)
+/// What is spoken at `/acp`, by the name that a client offers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Subprotocol {
+    /// The plain door, which clients that offer nothing get as well.
+    Plain,
+    /// The resumable door.
+    Relay,
+}
+
+// === impl Subprotocol ===
+
+impl Subprotocol {
+    /// The one that a client would like best of those that are spoken. It never is one that carries a token.
+    #[must_use]
+    pub fn chosen(headers: &HeaderMap) -> Option<Self> {
+        offered(headers).find_map(|word| match word {
+            PLAIN => Some(Self::Plain),
+            SUBPROTOCOL => Some(Self::Relay),
+            _ => None,
+        })
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Plain => PLAIN,
+            Self::Relay => SUBPROTOCOL,
+        }
+    }
+}
+
+/// The subprotocols that a client offers, in its order. They differ by case (RFC 6455 section 4.1).
+pub(super) fn offered(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    words(headers, &SEC_WEBSOCKET_PROTOCOL)
 }
 
 fn has_word(headers: &HeaderMap, name: &HeaderName, word: &str) -> bool {
-    headers
-        .get_all(name)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .any(|part| part.trim().eq_ignore_ascii_case(word))
+    words(headers, name).any(|part| part.eq_ignore_ascii_case(word))
+}
+
+fn words<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
+    let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).map(str::trim)
 }
 
 #[cfg(test)]
@@ -77,6 +110,17 @@ mod tests {
             ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
         ]);
         assert_eq!(accept(&headers).as_deref(), Ok("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="));
+    }
+
+    #[test]
+    fn the_first_known_subprotocol_is_chosen_and_nothing_else_is_ever_answered() {
+        let chosen = |offer| Subprotocol::chosen(&headers(&[("sec-websocket-protocol", offer)]));
+        assert_eq!(Subprotocol::chosen(&HeaderMap::new()), None);
+        assert_eq!(chosen("casemate.bearer.x, casemate.acp.v1"), Some(Subprotocol::Plain));
+        assert_eq!(chosen("x,casemate.relay.v1,casemate.acp.v1"), Some(Subprotocol::Relay));
+        for other in ["casemate.bearer.x", "Casemate.ACP.v1", "casemate.relay.v1x", "acp", ""] {
+            assert_eq!(chosen(other), None, "{other}");
+        }
     }
 
     #[test]

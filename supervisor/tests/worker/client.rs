@@ -18,6 +18,8 @@ pub(crate) struct Client {
     socket: WebSocketStream<TcpStream>,
     next: u64,
     pub(crate) connection_id: String,
+    /// The subprotocol that the worker answered with.
+    pub(crate) chosen: Option<String>,
 }
 
 /// What came instead of a message.
@@ -32,7 +34,9 @@ pub(crate) enum Closed {
 impl Client {
     /// Attaches; the HTTP status where that is refused.
     pub(crate) fn attach(address: SocketAddr, token: &str) -> Result<Self, u16> {
-        Self::attach_with(address, &[("authorization", &format!("Bearer {token}"))])
+        let client = Self::attach_with(address, &[("authorization", &format!("Bearer {token}"))])?;
+        assert_eq!(client.chosen, None, "nothing was offered");
+        Ok(client)
     }
 
     pub(crate) fn attach_with(address: SocketAddr, headers: &[(&str, &str)]) -> Result<Self, u16> {
@@ -50,9 +54,10 @@ impl Client {
             Ok((socket, response)) => {
                 let header = response.headers().get("acp-connection-id");
                 let connection_id = header.unwrap().to_str().unwrap().to_owned();
-                assert!(response.headers().get("sec-websocket-protocol").is_none());
+                let chosen = response.headers().get("sec-websocket-protocol");
+                let chosen = chosen.map(|chosen| chosen.to_str().unwrap().to_owned());
                 assert!(response.headers().get("sec-websocket-extensions").is_none());
-                Ok(Self { runtime, socket, next: 0, connection_id })
+                Ok(Self { runtime, socket, next: 0, connection_id, chosen })
             }
             Err(Error::Http(response)) => Err(response.status().as_u16()),
             Err(error) => panic!("{error}"),

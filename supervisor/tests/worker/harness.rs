@@ -99,6 +99,7 @@ impl Slot {
             ports: POOL,
             connect: Vec::new(),
             listen: ([127, 0, 0, 1], 0).into(),
+            origins: Vec::new(),
             permission_ttl: 30,
             grace: 2,
             host_uid: (geteuid().is_root() && who == Who::Own).then_some(USER),

@@ -21,6 +21,8 @@ mod hogs;
 mod learn;
 mod many;
 mod matrix;
+mod origins;
+
 mod porter;
 mod ports;
 mod resumable;

@@ -92,6 +92,7 @@ impl Many {
             agent: AgentCommand { argv: vec![agent.display().to_string()], env: BTreeMap::new() },
             preferred_ports: 0,
             connect: Vec::new(),
+            origins: Vec::new(),
             permission_ttl: 30,
             grace: 2,
         }
