@@ -7,6 +7,7 @@ mod acp;
 mod attach;
 mod audit;
 mod client;
+mod cookies;
 mod demo;
 mod doctor;
 mod exec;

@@ -17,6 +17,7 @@ use tokio_tungstenite::tungstenite::http::header::{AUTHORIZATION, SEC_WEBSOCKET_
 use tokio_tungstenite::tungstenite::http::{HeaderName, HeaderValue};
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 
+use crate::cookies::Cookies;
 use crate::failure::Failure;
 
 /// An open connection.
@@ -64,20 +65,35 @@ pub(crate) enum NotOpened {
 
 /// Connects and upgrades, without a subprotocol.
 pub(crate) async fn open(address: SocketAddr, token: &str, door: Door) -> Result<Socket, Failure> {
-    connect(address, Entry::Plain { token, door }).await.map_err(NotOpened::into_failure)
+    let mut cookies = Cookies::default();
+    let opened = connect(address, Entry::Plain { token, door }, &mut cookies).await;
+    opened.map_err(NotOpened::into_failure)
 }
 
-/// Connects to the resumable door, for a new attachment.
-pub(crate) async fn open_resumable(address: SocketAddr, token: &str) -> Result<Socket, Failure> {
-    connect(address, Entry::Resumable { token }).await.map_err(NotOpened::into_failure)
+/// Connects to the resumable door, for a new attachment, whose cookies begin here.
+pub(crate) async fn open_resumable(
+    address: SocketAddr,
+    token: &str,
+) -> Result<(Socket, Cookies), Failure> {
+    let mut cookies = Cookies::default();
+    let opened = connect(address, Entry::Resumable { token }, &mut cookies).await;
+    Ok((opened.map_err(NotOpened::into_failure)?, cookies))
 }
 
-/// Connects to the resumable door, for an attachment that is there.
-pub(crate) async fn open_again(address: SocketAddr, ticket: &str) -> Result<Socket, NotOpened> {
-    connect(address, Entry::Again { ticket }).await
+/// Connects to the resumable door, for an attachment that is there, with its cookies.
+pub(crate) async fn open_again(
+    address: SocketAddr,
+    ticket: &str,
+    cookies: &mut Cookies,
+) -> Result<Socket, NotOpened> {
+    connect(address, Entry::Again { ticket }, cookies).await
 }
 
-async fn connect(address: SocketAddr, entry: Entry<'_>) -> Result<Socket, NotOpened> {
+async fn connect(
+    address: SocketAddr,
+    entry: Entry<'_>,
+    cookies: &mut Cookies,
+) -> Result<Socket, NotOpened> {
     let failed = |error: &dyn std::error::Error| {
         NotOpened::Failed(Failure::because(
             exit::UNAVAILABLE,
@@ -100,6 +116,7 @@ async fn connect(address: SocketAddr, entry: Entry<'_>) -> Result<Socket, NotOpe
     let mut secret = HeaderValue::from_str(&secret).map_err(|error| failed(&error))?;
     secret.set_sensitive(true);
     request.headers_mut().insert(name, secret);
+    cookies.give(request.headers_mut());
     // Lines of exactly the limit pass; what is longer is the worker's mistake and ends the connection.
     let longest = match entry {
         Entry::Plain { .. } => MAX_LINE,
@@ -118,8 +135,12 @@ async fn connect(address: SocketAddr, entry: Entry<'_>) -> Result<Socket, NotOpe
         tokio_tungstenite::client_async_with_config(request, stream, Some(config)).await
     };
     match timeout(HANDSHAKE, handshake).await {
-        Ok(Ok((socket, _))) => Ok(socket),
+        Ok(Ok((socket, answer))) => {
+            cookies.take(answer.headers(), false);
+            Ok(socket)
+        }
         Ok(Err(Error::Http(response))) => {
+            cookies.take(response.headers(), false);
             let word = response.headers().get(REFUSAL_HEADER).and_then(|word| word.to_str().ok());
             if let (Entry::Again { .. }, Some(refused)) = (entry, word.and_then(Refused::parse)) {
                 return Err(NotOpened::Refused(refused));

@@ -160,6 +160,24 @@ fn a_broken_connection_is_a_typed_error_and_the_next_prompt_goes_on() {
 }
 
 #[test]
+fn cookies_are_kept_for_the_further_connections_of_an_attachment_and_no_longer() {
+    let mut cut = true;
+    let stage = Stage::new(move |line| {
+        if line["method"] == "session/prompt" && std::mem::take(&mut cut) {
+            Reply::Cut
+        } else {
+            obliging(line)
+        }
+    });
+    let mut host = stage.host(&[]);
+    let session = host.open();
+    // The worker lets nobody back: the turn is lost, and the next one has an attachment of its own.
+    assert!(host.answer("session/prompt", prompt(&session)).get("error").is_some());
+    assert_eq!(host.answer("session/prompt", prompt(&session))["result"]["stopReason"], "end_turn");
+    assert_eq!(stage.cookies(), ["", "route=a", ""]);
+}
+
+#[test]
 fn whoever_was_superseded_stays_away() {
     let stage = Stage::new(|line| {
         if line["method"] == "session/prompt" { Reply::Close(4001) } else { obliging(line) }

@@ -25,6 +25,7 @@ use crate::acp::hold::Hold;
 use crate::acp::host::Room;
 use crate::acp::receipt::Receipt;
 use crate::attach::Allocator;
+use crate::cookies::Cookies;
 use crate::failure::Failure;
 use crate::socket::{self, NotOpened, Socket};
 
@@ -43,6 +44,7 @@ pub(super) struct Greeted {
     socket: Socket,
     end: BridgeEnd,
     attached: Attached,
+    cookies: Cookies,
 }
 
 /// The driver's handle. Dropping it leaves the attachment to itself; [`Self::close`] leaves in order.
@@ -72,7 +74,8 @@ pub(super) struct Surroundings {
 
 /// Opens a new attachment and waits for the worker's greeting: from then on it survives its connection.
 pub(super) async fn greet(attached: &Attached) -> Result<Greeted, Failure> {
-    let mut socket = socket::open_resumable(attached.address, &attached.token).await?;
+    let opened = socket::open_resumable(attached.address, &attached.token).await?;
+    let (mut socket, cookies) = opened;
     let mut end = BridgeEnd::new();
     let hello = async {
         while let Some(frame) = end.frame() {
@@ -86,7 +89,7 @@ pub(super) async fn greet(attached: &Attached) -> Result<Greeted, Failure> {
         Some(())
     };
     match timeout(GREETING, hello).await {
-        Ok(Some(())) => Ok(Greeted { socket, end, attached: attached.clone() }),
+        Ok(Some(())) => Ok(Greeted { socket, end, attached: attached.clone(), cookies }),
         Ok(None) | Err(_) => Err(Failure::new(
             exit::UNAVAILABLE,
             format!("the worker at {} did not greet", attached.address),
@@ -130,8 +133,9 @@ pub(super) fn start(link: Link, greeted: Greeted, surroundings: Surroundings) ->
     });
     let (closing, closed) = oneshot::channel();
     let kept = Rc::clone(&shared);
+    let (socket, mut cookies) = (greeted.socket, greeted.cookies);
     tokio::task::spawn_local(async move {
-        let over = live(&kept, link, greeted.socket, &greeted.attached, &surroundings).await;
+        let over = live(&kept, link, socket, &greeted.attached, &mut cookies, &surroundings).await;
         kept.hold.change(kept.counted.replace(0), 0);
         let _ = closing.send(());
         if let Some(over) = over {
@@ -150,6 +154,7 @@ async fn live(
     link: Link,
     socket: Socket,
     attached: &Attached,
+    cookies: &mut Cookies,
     around: &Surroundings,
 ) -> Option<Over> {
     let started = Instant::now();
@@ -177,19 +182,21 @@ async fn live(
         while let Some(action) = queue.pop_front() {
             let mut more = Vec::new();
             match action {
-                Action::Dial(ticket) => match socket::open_again(attached.address, &ticket).await {
-                    Ok(open) => {
-                        shared.end.borrow_mut().opened();
-                        socket = Some(open);
+                Action::Dial(ticket) => {
+                    match socket::open_again(attached.address, &ticket, cookies).await {
+                        Ok(open) => {
+                            shared.end.borrow_mut().opened();
+                            socket = Some(open);
+                        }
+                        Err(NotOpened::Refused(refused)) => {
+                            shared.end.borrow_mut().refused(refused, &mut more);
+                        }
+                        Err(NotOpened::Failed(failure)) => {
+                            tracing::debug!("not connected again: {failure}");
+                            shared.end.borrow_mut().cut(now(), chance(), &mut more);
+                        }
                     }
-                    Err(NotOpened::Refused(refused)) => {
-                        shared.end.borrow_mut().refused(refused, &mut more);
-                    }
-                    Err(NotOpened::Failed(failure)) => {
-                        tracing::debug!("not connected again: {failure}");
-                        shared.end.borrow_mut().cut(now(), chance(), &mut more);
-                    }
-                },
+                }
                 Action::Ask => {
                     let session = &attached.session;
                     if around.allocator.is_gone(&session.id, session.generation).await {

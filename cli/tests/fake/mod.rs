@@ -40,6 +40,8 @@ struct World {
     handshakes: Mutex<BTreeMap<String, String>>,
     /// What workers were told.
     heard: Mutex<Vec<Value>>,
+    /// The cookies of each handshake, empty where it brought none.
+    cookies: Mutex<Vec<String>>,
 }
 
 /// The stage.
@@ -60,6 +62,7 @@ impl Stage {
             sessions: Mutex::default(),
             handshakes: Mutex::default(),
             heard: Mutex::default(),
+            cookies: Mutex::default(),
         });
         let home = TempDir::new().unwrap();
         std::fs::create_dir(home.path().join("run")).unwrap();
@@ -86,6 +89,10 @@ impl Stage {
 
     pub(crate) fn calls(&self) -> Vec<String> {
         self.world.calls.lock().unwrap().clone()
+    }
+
+    pub(crate) fn cookies(&self) -> Vec<String> {
+        self.world.cookies.lock().unwrap().clone()
     }
 
     pub(crate) fn heard(&self) -> Vec<Value> {
@@ -207,11 +214,18 @@ impl World {
             assert_eq!(request.headers()["authorization"], "Bearer worker-token");
             assert_eq!(request.headers()["sec-websocket-protocol"], SUBPROTOCOL);
             response.headers_mut().insert("sec-websocket-protocol", SUBPROTOCOL.parse().unwrap());
+            // As a balancer in between would.
+            response
+                .headers_mut()
+                .insert("set-cookie", "route=a; Path=/; HttpOnly".parse().unwrap());
             Ok(response)
         };
         let mut head = [0u8; 2048];
         let seen = stream.peek(&mut head).unwrap();
-        if String::from_utf8_lossy(&head[..seen]).to_ascii_lowercase().contains(TICKET_HEADER) {
+        let said = String::from_utf8_lossy(&head[..seen]).to_ascii_lowercase();
+        let cookie = said.lines().find_map(|line| line.strip_prefix("cookie: "));
+        self.cookies.lock().unwrap().push(cookie.unwrap_or_default().to_owned());
+        if said.contains(TICKET_HEADER) {
             // Nothing here outlives its connection.
             let refusal =
                 format!("HTTP/1.1 410 Gone\r\n{REFUSAL_HEADER}: over\r\ncontent-length: 0\r\n\r\n");
