@@ -200,6 +200,12 @@ impl Driver {
                     writer.send(line);
                 }
             }
+            Action::Cancel { link, line, of } => {
+                let revoked = self.writers.get(&link).map(|writer| writer.cancel(line, of));
+                if let Some(revoked) = revoked.filter(|revoked| !revoked.is_empty()) {
+                    self.happens(Event::Revoked(link, revoked));
+                }
+            }
             Action::LoadHandshake(key) => self.load_handshake(key),
             Action::StoreHandshake(key, result) => {
                 let allocator = Rc::clone(&self.allocator);

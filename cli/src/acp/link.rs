@@ -108,6 +108,21 @@ impl Writer {
         self.shared.receipt.work.notify_one();
     }
 
+    /// Queues a cancel of the lines `of`, past all that wait but them. Lines of which nothing was ever sent are taken back
+    /// instead; which ones.
+    pub(super) fn cancel(&self, line: Vec<u8>, of: Vec<u64>) -> Vec<u64> {
+        let mut end = self.shared.end.borrow_mut();
+        let flow = end.flow_mut();
+        let (revoked, sent): (Vec<u64>, Vec<u64>) =
+            of.into_iter().partition(|number| flow.revoke(*number));
+        let kept = flow.hurry(line, sent.into_iter().max().unwrap_or_default());
+        debug_assert_eq!(kept, Kept::Here, "a client's end spools nothing");
+        drop(end);
+        self.shared.count();
+        self.shared.receipt.work.notify_one();
+        revoked
+    }
+
     /// For acknowledging what this link brought.
     pub(super) fn receipt(&self) -> Rc<Receipt> {
         Rc::clone(&self.shared.receipt)

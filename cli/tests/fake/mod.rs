@@ -247,8 +247,12 @@ impl World {
             let line = match flow.take(&frame).unwrap() {
                 Brought::Message(seq, line) => {
                     flow.settled(seq);
+                    if line.is_empty() {
+                        continue;
+                    }
                     line
                 }
+                Brought::Ahead(_, line) => line,
                 Brought::Bye(..) => {
                     flow.bye(1000, "", false);
                     continue;

@@ -21,6 +21,7 @@ struct Shared {
     target: Mutex<SocketAddr>,
     seed: u64,
     faults: AtomicBool,
+    shut: AtomicBool,
     over: AtomicBool,
     connections: AtomicU64,
     cuts: AtomicU64,
@@ -68,6 +69,7 @@ impl FaultProxy {
             target: Mutex::new(target),
             seed,
             faults: AtomicBool::new(false),
+            shut: AtomicBool::new(false),
             over: AtomicBool::new(false),
             connections: AtomicU64::new(0),
             cuts: AtomicU64::new(0),
@@ -102,8 +104,22 @@ impl FaultProxy {
     /// New connections meet faults, or none; those that are there without are cut.
     pub fn faults(&self, on: bool) {
         self.shared.faults.store(on, Ordering::Relaxed);
+        if on {
+            self.cut_whole();
+        }
+    }
+
+    /// Nothing gets through from now on, or everything again.
+    pub fn shut(&self, on: bool) {
+        self.shared.shut.store(on, Ordering::Relaxed);
+        if on {
+            self.cut_whole();
+        }
+    }
+
+    fn cut_whole(&self) {
         let mut whole = self.shared.whole.lock().unwrap_or_else(PoisonError::into_inner);
-        for stream in whole.drain(..).filter(|_| on) {
+        for stream in whole.drain(..) {
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
@@ -127,6 +143,9 @@ impl Drop for FaultProxy {
 
 impl Shared {
     fn serve(&self, client: TcpStream) {
+        if self.shut.load(Ordering::Relaxed) {
+            return;
+        }
         let number = self.connections.fetch_add(1, Ordering::Relaxed);
         let target = *self.target.lock().unwrap_or_else(PoisonError::into_inner);
         let Ok(server) = TcpStream::connect(target) else { return };

@@ -147,7 +147,8 @@ impl BridgeEnd {
                 self.flow.bye(close::NORMAL, "", false);
                 self.end(Some(code), &reason, ended, out);
             }
-            Ok(Brought::Nothing) => {}
+            // Workers send no copies ahead: the flow refuses them.
+            Ok(Brought::Nothing | Brought::Ahead(..)) => {}
             Err(violation) => {
                 let reason = violation.to_string();
                 self.flow.bye(close::PROTOCOL, &reason, false);

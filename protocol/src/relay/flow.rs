@@ -27,8 +27,10 @@ pub enum Brought {
         /// What reconnects.
         ticket: String,
     },
-    /// A whole message with its number.
+    /// A whole message with its number. An empty one counts and means nothing.
     Message(u64, Vec<u8>),
+    /// A message with its number that came ahead of its turn; in its turn it comes again, empty.
+    Ahead(u64, Vec<u8>),
     /// The peer ended the attachment.
     Bye(u16, String),
 }
@@ -111,6 +113,17 @@ impl Flow {
         self.out.push(line)
     }
 
+    /// Takes the next message to send, of which a copy goes ahead of all that waits, but of message `after` and those
+    /// before it. Of a client alone.
+    pub fn hurry(&mut self, line: Vec<u8>, after: u64) -> Kept {
+        self.out.hurry(line, after)
+    }
+
+    /// Takes a message back of which nothing was ever sent; false where it is too late.
+    pub fn revoke(&mut self, seq: u64) -> bool {
+        self.out.revoke(seq)
+    }
+
     /// The attachment ends: after all that was pushed, or at once.
     pub fn bye(&mut self, code: u16, reason: &str, patient: bool) {
         let reason = reason.to_owned();
@@ -146,7 +159,7 @@ impl Flow {
         if let Some(standing) = self.inc.ack(true) {
             return Some(Frame::Ack(standing).to_bytes());
         }
-        let piece = self.out.piece();
+        let piece = self.out.copy().or_else(|| self.out.piece());
         piece.or_else(|| Some(Frame::Ack(self.inc.ack(false)?).to_bytes()))
     }
 
@@ -173,10 +186,17 @@ impl Flow {
                 let whole = self.inc.piece(seq, last, &bytes)?;
                 Ok(whole.map_or(Brought::Nothing, |(seq, line)| Brought::Message(seq, line)))
             }
+            Frame::Ahead { seq, bytes }
+                if self.heard && matches!(self.role, Role::Worker { .. }) =>
+            {
+                let news = self.inc.ahead(seq, &bytes)?;
+                Ok(news.map_or(Brought::Nothing, |line| Brought::Ahead(seq, line)))
+            }
             Frame::Ack(standing) if self.heard => {
                 self.out.acknowledged(standing)?;
                 Ok(Brought::Nothing)
             }
+            Frame::Ahead { .. } if self.heard => Err(Violation::Malformed),
             _ => Err(Violation::Greeting),
         }
     }

@@ -10,6 +10,7 @@ const PIECE: u8 = 3;
 const LAST: u8 = 4;
 const ACK: u8 = 5;
 const BYE: u8 = 6;
+const AHEAD: u8 = 7;
 
 /// The bytes of a piece before its content.
 pub const PIECE_HEAD: usize = 9;
@@ -39,6 +40,13 @@ pub enum Frame<'a> {
     },
     /// Where the receiver stands.
     Ack(Standing),
+    /// A copy of a whole message that goes ahead of those before it.
+    Ahead {
+        /// The number under which the message itself will come.
+        seq: u64,
+        /// Its content.
+        bytes: Cow<'a, [u8]>,
+    },
     /// Nothing follows, on any connection.
     Bye {
         /// A code of [`crate::codes::close`].
@@ -79,6 +87,10 @@ impl<'a> Frame<'a> {
                 let (seq, rest) = number(rest)?;
                 Ok(Self::Piece { seq, last: *kind == LAST, bytes: rest.into() })
             }
+            AHEAD => {
+                let (seq, rest) = number(rest)?;
+                Ok(Self::Ahead { seq, bytes: rest.into() })
+            }
             BYE => {
                 let (code, rest) = rest.split_first_chunk().ok_or(Violation::Malformed)?;
                 Ok(Self::Bye { code: u16::from_be_bytes(*code), reason: text(rest)? })
@@ -103,6 +115,12 @@ impl<'a> Frame<'a> {
             Self::Piece { seq, last, bytes } => {
                 let mut out = Vec::with_capacity(PIECE_HEAD + bytes.len());
                 out.push(if *last { LAST } else { PIECE });
+                out.extend(seq.to_be_bytes());
+                out.extend_from_slice(bytes);
+                out
+            }
+            Self::Ahead { seq, bytes } => {
+                let mut out = vec![AHEAD];
                 out.extend(seq.to_be_bytes());
                 out.extend_from_slice(bytes);
                 out
@@ -163,6 +181,10 @@ mod tests {
             (piece(false), b"\x03\0\0\0\0\0\0\0\x03{}".to_vec()),
             (piece(true), b"\x04\0\0\0\0\0\0\0\x03{}".to_vec()),
             (Frame::Ack(standing), with(&[5], b"")),
+            (
+                Frame::Ahead { seq: 3, bytes: b"{}"[..].into() },
+                b"\x07\0\0\0\0\0\0\0\x03{}".to_vec(),
+            ),
             (Frame::Bye { code: 4003, reason: "gone".into() }, b"\x06\x0f\xa3gone".to_vec()),
         ]
     }
@@ -181,14 +203,14 @@ mod tests {
             let head = match frame {
                 Frame::Hello(_) | Frame::Ack(_) => 17,
                 Frame::Welcome { .. } => 25,
-                Frame::Piece { .. } => 9,
+                Frame::Piece { .. } | Frame::Ahead { .. } => 9,
                 Frame::Bye { .. } => 3,
             };
             for short in 0..head {
                 assert_eq!(Frame::parse(&bytes[..short]), Err(Violation::Malformed));
             }
         }
-        for wrong in [&[0][..], &[7, 0, 0], &[1; 18], b"\x06\x0f\xa3\xff"] {
+        for wrong in [&[0][..], &[8, 0, 0], &[1; 18], b"\x06\x0f\xa3\xff"] {
             assert_eq!(Frame::parse(wrong), Err(Violation::Malformed), "{wrong:?}");
         }
     }

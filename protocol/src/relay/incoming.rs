@@ -4,14 +4,17 @@
 //! whole to the agent's stdin or the host's stdout, or the receiver itself has dealt with it; that is acknowledged. A
 //! prompt that waits for a turn is taken and not settled, so it does not keep a cancel from coming through.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use super::frame::Standing;
-use super::{PIECE, Violation};
+use super::{LANE, PIECE, Violation};
 use crate::acp::frame::MAX_LINE;
 
 /// An acknowledgement that is this many messages late is sent before data.
 const MANY: u64 = 256;
+
+/// So many messages may be known by a copy that came ahead; more come in their turn alone.
+const KNOWN: usize = 64;
 
 /// See the module.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -27,6 +30,8 @@ pub struct Incoming {
     waiting_bytes: u64,
     taken: u64,
     settled: u64,
+    /// Messages to come that were given out already, by a copy.
+    known: BTreeSet<u64>,
     /// What the peer was told last.
     told: Standing,
 }
@@ -46,11 +51,24 @@ impl Incoming {
             waiting_bytes: 0,
             taken: 0,
             settled: 0,
+            known: BTreeSet::new(),
             told: Standing { seq: 0, limit: window },
         }
     }
 
-    /// Takes a piece; a message that is whole now, with its number.
+    /// Takes a copy that came ahead; its content, where it was not known.
+    ///
+    /// # Errors
+    /// [`Violation::LongCopy`].
+    pub fn ahead(&mut self, seq: u64, bytes: &[u8]) -> Result<Option<Vec<u8>>, Violation> {
+        if bytes.len() > LANE {
+            return Err(Violation::LongCopy);
+        }
+        let news = seq > self.have && self.known.len() < KNOWN && self.known.insert(seq);
+        Ok(news.then(|| bytes.to_vec()))
+    }
+
+    /// Takes a piece; a message that is whole now, with its number. It is empty where it is known from a copy.
     ///
     /// # Errors
     /// [`Violation`].
@@ -85,7 +103,8 @@ impl Incoming {
         self.have_end += length as u64;
         self.waiting.push_back(length as u64);
         self.waiting_bytes += length as u64;
-        Ok(Some((seq, std::mem::take(&mut self.partial))))
+        let whole = std::mem::take(&mut self.partial);
+        Ok(Some((seq, if self.known.remove(&seq) { Vec::new() } else { whole })))
     }
 
     /// All up to `seq` hold no room any more.

@@ -44,6 +44,9 @@ pub const PIECE: usize = 1024 * 1024;
 /// How many bytes a receiver takes ahead of what it has dealt with.
 pub const WINDOW: u64 = 1024 * 1024;
 
+/// The longest message of which a copy may go ahead of others, in bytes.
+pub const LANE: usize = 64 * 1024;
+
 /// How long the worker keeps an attachment whose connection is cut, in milliseconds.
 pub const KEEP_MS: u64 = 10 * 60 * 1000;
 
@@ -73,6 +76,9 @@ pub enum Violation {
     /// A piece is longer than [`PIECE`].
     #[error("a piece is longer than 1 MiB")]
     LongPiece,
+    /// A copy that goes ahead is longer than [`LANE`].
+    #[error("a copy that goes ahead is longer than 64 KiB")]
+    LongCopy,
     /// A message is longer than [`crate::acp::frame::MAX_LINE`].
     #[error("a message is longer than 64 MiB")]
     LongMessage,

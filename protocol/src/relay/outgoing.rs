@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use super::frame::{Frame, Standing};
-use super::{PIECE, Violation};
+use super::{LANE, PIECE, Violation};
 
 /// What became of a message.
 #[derive(Debug, PartialEq, Eq)]
@@ -16,6 +16,16 @@ pub enum Kept {
     Here,
     /// Append it to the spool.
     Spool(Vec<u8>),
+}
+
+/// A message of which a copy may go ahead.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Hurried {
+    seq: u64,
+    /// The last message that it must not pass.
+    after: u64,
+    /// The copy is on this connection.
+    said: bool,
 }
 
 /// See the module.
@@ -41,6 +51,8 @@ pub struct Outgoing {
     limit: u64,
     /// The last message of which anything was ever sent.
     reached: u64,
+    /// Those that the peer has not acknowledged, in order.
+    hurried: VecDeque<Hurried>,
 }
 
 // === impl Outgoing ===
@@ -62,6 +74,7 @@ impl Outgoing {
             position: 0,
             limit: 0,
             reached: 0,
+            hurried: VecDeque::new(),
         }
     }
 
@@ -75,6 +88,30 @@ impl Outgoing {
         }
         self.put(line);
         Kept::Here
+    }
+
+    /// Takes the next message, of which a copy goes ahead of all that waits, but of message `after` and those before it.
+    /// A long one goes in its turn alone.
+    pub fn hurry(&mut self, line: Vec<u8>, after: u64) -> Kept {
+        let short = line.len() <= LANE;
+        let kept = self.push(line);
+        if short && kept == Kept::Here {
+            self.hurried.push_back(Hurried { seq: self.last, after, said: false });
+        }
+        kept
+    }
+
+    /// Takes a message back of which nothing was ever sent. Its number stays, and means nothing; false where it is too
+    /// late, or the message lies in the spool.
+    pub fn revoke(&mut self, seq: u64) -> bool {
+        if seq <= self.reached {
+            return false;
+        }
+        let at = usize::try_from(seq - self.acked - 1).ok();
+        let Some(line) = at.and_then(|at| self.here.get_mut(at)) else { return false };
+        self.here_bytes -= line.len();
+        *line = Vec::new();
+        true
     }
 
     /// The spool's first message should come back by [`Self::unspooled`].
@@ -108,6 +145,9 @@ impl Outgoing {
         self.next = standing.seq + 1;
         self.offset = 0;
         self.limit = standing.limit;
+        for hurried in &mut self.hurried {
+            hurried.said = false;
+        }
         Ok(())
     }
 
@@ -126,7 +166,22 @@ impl Outgoing {
             self.acked_end += line.len() as u64;
             self.acked += 1;
         }
+        while self.hurried.pop_front_if(|hurried| hurried.seq <= standing.seq).is_some() {}
         Ok(())
+    }
+
+    /// The next copy that goes ahead, as bytes of a frame: of a message that could not be sent now itself, once all that
+    /// it must not pass is on this connection.
+    pub fn copy(&mut self) -> Option<Vec<u8>> {
+        let (next, acked, begun, shut) =
+            (self.next, self.acked, self.offset > 0, self.limit <= self.position);
+        let hurried = self.hurried.iter_mut().find(|hurried| {
+            let waits = hurried.seq > next || (hurried.seq == next && !begun && shut);
+            !hurried.said && waits && hurried.after < next
+        })?;
+        hurried.said = true;
+        let line = self.here.get(usize::try_from(hurried.seq - acked - 1).ok()?)?;
+        Some(Frame::Ahead { seq: hurried.seq, bytes: line.as_slice().into() }.to_bytes())
     }
 
     /// The next piece, as bytes of a frame; `None` where nothing may be sent now.

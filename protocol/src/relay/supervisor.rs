@@ -16,6 +16,15 @@ enum State {
     Over,
 }
 
+/// What a client sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Taken {
+    /// A message with its number. An empty one counts and means nothing.
+    Message(u64, Vec<u8>),
+    /// One that came ahead of its turn; in its turn it comes again, empty.
+    Ahead(u64, Vec<u8>),
+}
+
 /// See the module. Times are milliseconds of one monotonic clock.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SupervisorEnd {
@@ -58,18 +67,19 @@ impl SupervisorEnd {
         }
     }
 
-    /// Takes a frame; a whole message with its number.
+    /// Takes a frame; what came of it.
     ///
     /// # Errors
     /// [`Violation`]: the client is told by a `Bye` that goes out before anything else.
-    pub fn take(&mut self, frame: &[u8]) -> Result<Option<(u64, Vec<u8>)>, Violation> {
+    pub fn take(&mut self, frame: &[u8]) -> Result<Option<Taken>, Violation> {
         if self.state != State::Up {
             return Ok(None);
         }
         match self.flow.take(frame) {
             // What comes after the end was decided reaches nobody, and is not acknowledged.
-            Ok(Brought::Message(..)) if self.flow.is_leaving() => Ok(None),
-            Ok(Brought::Message(seq, line)) => Ok(Some((seq, line))),
+            Ok(Brought::Message(..) | Brought::Ahead(..)) if self.flow.is_leaving() => Ok(None),
+            Ok(Brought::Message(seq, line)) => Ok(Some(Taken::Message(seq, line))),
+            Ok(Brought::Ahead(seq, line)) => Ok(Some(Taken::Ahead(seq, line))),
             Ok(Brought::Bye(..)) => {
                 self.state = State::Over;
                 Ok(None)

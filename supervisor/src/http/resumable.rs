@@ -9,6 +9,7 @@ use casemate_protocol::acp::server::Conn;
 use casemate_protocol::codes::close;
 use casemate_protocol::relay::PIECE;
 use casemate_protocol::relay::frame::Frame;
+use casemate_protocol::relay::supervisor::Taken;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
 use hyper::upgrade::Upgraded;
@@ -97,9 +98,18 @@ async fn read(
             Some(Ok(_)) => continue,
         };
         match attachment.take(&frame) {
-            Ok(Some(mut line)) => {
-                flat(&mut line);
-                if relay.send(FromClient::Line(conn, line)).await.is_err() {
+            Ok(Some(taken)) => {
+                let event = match taken {
+                    Taken::Message(_, mut line) => {
+                        flat(&mut line);
+                        FromClient::Line(conn, line)
+                    }
+                    Taken::Ahead(_, mut line) => {
+                        flat(&mut line);
+                        FromClient::Ahead(conn, line)
+                    }
+                };
+                if relay.send(event).await.is_err() {
                     return Ended::Over;
                 }
             }

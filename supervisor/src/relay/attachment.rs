@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use casemate_protocol::codes::close;
 use casemate_protocol::relay::outgoing::Kept;
-use casemate_protocol::relay::supervisor::SupervisorEnd;
+use casemate_protocol::relay::supervisor::{SupervisorEnd, Taken};
 use hyper::upgrade::Upgraded;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -142,18 +142,15 @@ impl Attachment {
         self.end.borrow_mut().leave(close::PROTOCOL, words, self.now());
     }
 
-    /// Takes a frame of the client; a whole message.
+    /// Takes a frame of the client; what came of it.
     ///
     /// # Errors
     /// The breach, in words; the client is told by the next frame.
-    pub fn take(&self, frame: &[u8]) -> Result<Option<Vec<u8>>, String> {
+    pub fn take(&self, frame: &[u8]) -> Result<Option<Taken>, String> {
         let taken = self.end.borrow_mut().take(frame);
         self.work.notify_one();
         self.room.notify_one();
-        match taken {
-            Ok(message) => Ok(message.map(|(_, line)| line)),
-            Err(violation) => Err(violation.to_string()),
-        }
+        taken.map_err(|violation| violation.to_string())
     }
 
     /// The next frame for the client; `None` while there is none.

@@ -46,6 +46,8 @@ pub enum FromClient {
     Connected(Conn, Rc<Outbox>),
     /// It sent a line.
     Line(Conn, Vec<u8>),
+    /// It sent one that goes ahead of others, and comes again in its turn, empty.
+    Ahead(Conn, Vec<u8>),
     /// It is gone.
     Gone(Conn),
 }
@@ -111,6 +113,7 @@ pub async fn run(
                 next_look = next_look.max(Instant::now() + LOOK_AFTER_COMING);
             }
             Woken::Client(FromClient::Line(conn, line)) => generation.client_line(conn, &line),
+            Woken::Client(FromClient::Ahead(conn, line)) => generation.client_ahead(conn, &line),
             Woken::Client(FromClient::Gone(conn)) => generation.disconnect(conn),
             Woken::Order(order) => carry_out(&mut generation, order).await,
             Woken::Agent(Ok(Line::Text(line))) => generation.agent_line(&line),

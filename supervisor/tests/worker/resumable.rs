@@ -123,7 +123,7 @@ impl Door {
         let message = message.expect("no frame").expect("an end").expect("a broken connection");
         let Message::Binary(frame) = message else { return };
         match self.flow.take(&frame).unwrap() {
-            Brought::Nothing => {}
+            Brought::Nothing | Brought::Ahead(..) => {}
             Brought::Welcome { ticket, .. } => self.ticket = ticket,
             Brought::Message(seq, line) => {
                 self.received += 1;
@@ -397,5 +397,54 @@ fn a_prompt_that_waits_for_a_turn_is_not_acknowledged() {
     while door.flow.reach().acked < sent + 1 {
         door.read();
     }
+    worker.stop();
+}
+
+#[test]
+fn a_cancel_passes_a_long_prompt_and_ends_its_own_turn_alone() {
+    let slot = Slot::new(Tier::Domain, Who::User);
+    let (worker, address) = slot.serve();
+    let mut door = Door::attach(address, &slot.token(Audience::Attach));
+    let session = door.session();
+    let first = door.prompt(&session, "!sleep 600");
+    // Three MiB, of which the connection carries one piece and no more for now.
+    let text = format!("next {}", "x".repeat(3 << 20));
+    let prompt = json!([{"type": "text", "text": text}]);
+    door.next += 1;
+    let second = door.next;
+    let line = json!({"jsonrpc": "2.0", "id": second, "method": "session/prompt",
+        "params": {"sessionId": session, "prompt": prompt}});
+    assert_eq!(door.flow.push(line.to_string().into_bytes()), Kept::Here);
+    let piece = door.flow.frame().expect("a piece");
+    assert_eq!(piece[0], 3, "a piece that is not the last");
+    let socket = door.socket.as_mut().unwrap();
+    door.runtime.block_on(socket.send(Message::binary(piece))).unwrap();
+    let cancel =
+        json!({"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": session}});
+    // Messages: initialize, session/new, the first prompt, the second, the cancel.
+    assert_eq!(door.flow.hurry(cancel.to_string().into_bytes(), 3), Kept::Here);
+    let copy = door.flow.frame().expect("a copy");
+    assert_eq!(copy[0], 7, "a copy that goes ahead");
+    let socket = door.socket.as_mut().unwrap();
+    door.runtime.block_on(socket.send(Message::binary(copy))).unwrap();
+    let began = std::time::Instant::now();
+    while door.answered(first).is_none() {
+        let socket = door.socket.as_mut().unwrap();
+        let next = door.runtime.block_on(async { tokio::time::timeout(LONG, socket.next()).await });
+        let Message::Binary(frame) = next.expect("no answer").unwrap().unwrap() else { continue };
+        if let Brought::Message(seq, line) = door.flow.take(&frame).unwrap() {
+            door.received += 1;
+            door.got.push(serde_json::from_slice(&line).unwrap());
+            door.flow.settled(seq);
+        }
+    }
+    println!("cancelled after {:?}", began.elapsed());
+    assert_eq!(door.answer(first).0["result"]["stopReason"], "cancelled");
+    // A cut in the middle of the second: it and the cancel come whole over the next connection, which changes nothing.
+    door.cut();
+    door.again().unwrap();
+    let (answer, updates) = door.answer(second);
+    assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
+    assert!(serde_json::to_string(&updates).unwrap().contains("echo: next"));
     worker.stop();
 }

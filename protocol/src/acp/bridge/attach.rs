@@ -216,7 +216,7 @@ impl Bridge {
         session.sent.retain(|id, sent| {
             let prompt = sent.kind == Kind::Prompt;
             if prompt {
-                out.push(Action::ToHost(message::result(id, r#"{"stopReason":"cancelled"}"#)));
+                out.push(Action::ToHost(message::cancelled(id, true)));
             }
             !prompt
         });

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use crate::acp::bridge::session::{Kind, State, Waiting};
-use crate::acp::bridge::{Action, Bridge, Handshake, Want, edit, handshake, message, wall};
+use crate::acp::bridge::{Action, Bridge, Handshake, Link, Want, edit, handshake, message, wall};
 use crate::acp::frame::{self, Frame, FrameError};
 use crate::codes::rpc;
 use crate::ids::SessionId;
@@ -267,29 +267,48 @@ impl Bridge {
         let Some(session) = session else {
             return out.push(Action::Log(format!("dropped {method}: it names no open session")));
         };
-        if method == "session/cancel" {
+        let cancels = method == "session/cancel";
+        if cancels {
             session.cancel_unsent(out);
         }
         if let (State::Ready(link), Some(acp)) = (&session.state, &session.acp)
             && let Some(range) = frame.locate(&["params", "sessionId"])
         {
-            out.push(Action::ToWorker(*link, frame.splice(vec![(range, edit::quote(acp))])));
+            let (link, line) = (*link, frame.splice(vec![(range, edit::quote(acp))]));
+            out.push(if cancels {
+                Action::Cancel { link, line, of: session.prompts() }
+            } else {
+                Action::ToWorker(link, line)
+            });
         }
+    }
+
+    /// Lines were taken back that a cancel was for: nobody has seen them, so they are answered here.
+    pub(super) fn revoked(&mut self, link: Link, numbers: &[u64], out: &mut Vec<Action>) {
+        let session = self.links.get(&link).and_then(|index| self.sessions.get_mut(index));
+        let Some(session) = session else { return };
+        session.sent.retain(|id, sent| {
+            let kept = !numbers.contains(&sent.number);
+            if !kept {
+                out.push(Action::ToHost(message::cancelled(id, sent.kind == Kind::Prompt)));
+            }
+            kept
+        });
     }
 
     fn host_cancel_request(&mut self, frame: &Frame<'_>, out: &mut Vec<Action>) {
         let Some(id) = frame.get(&["params", "requestId"]) else { return };
         for session in self.sessions.values_mut() {
-            if session.sent.contains_key(id) {
+            if let Some(sent) = session.sent.get(id) {
                 if let State::Ready(link) = session.state {
-                    out.push(Action::ToWorker(link, frame.text().as_bytes().to_vec()));
+                    let (line, of) = (frame.text().as_bytes().to_vec(), vec![sent.number]);
+                    out.push(Action::Cancel { link, line, of });
                 }
                 return;
             }
             if let Some(at) = session.waiting.iter().position(|waiting| waiting.id == id) {
-                session.waiting.remove(at);
-                let text = "cancelled before it was sent";
-                out.push(Action::ToHost(message::unsent(id, rpc::CANCELLED, text)));
+                let prompt = session.waiting.remove(at).is_some_and(|one| one.kind == Kind::Prompt);
+                out.push(Action::ToHost(message::cancelled(id, prompt)));
                 return;
             }
         }

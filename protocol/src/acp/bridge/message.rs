@@ -27,6 +27,15 @@ pub(crate) fn unsent(id: &str, code: i64, message: &str) -> Vec<u8> {
     lost(id, code, message, Delivery::NotDelivered, None)
 }
 
+/// The answer to a request that was cancelled before a worker saw it: for a prompt what ACP asks for.
+pub(crate) fn cancelled(id: &str, prompt: bool) -> Vec<u8> {
+    if prompt {
+        result(id, r#"{"stopReason":"cancelled"}"#)
+    } else {
+        unsent(id, rpc::CANCELLED, "cancelled before it was sent")
+    }
+}
+
 /// A refusal of a request that wanted a worker.
 pub(crate) fn lost(
     id: &str,

@@ -124,6 +124,8 @@ pub enum Event<'a> {
     AttachFailed(Link, Refusal),
     /// A worker sent one line.
     FromWorker(Link, &'a [u8]),
+    /// Answers [`Action::Cancel`]: these lines were taken back before anything of them was sent.
+    Revoked(Link, Vec<u64>),
     /// A connection is gone, all its lines having been given in.
     WorkerEnded(Link, Ending),
     /// Answers [`Action::Stop`].
@@ -137,6 +139,15 @@ pub enum Action {
     ToHost(Vec<u8>),
     /// Send one line to a worker.
     ToWorker(Link, Vec<u8>),
+    /// Send a cancel to a worker, past every line that waits but those that it is for.
+    Cancel {
+        /// Over this connection.
+        link: Link,
+        /// The notification.
+        line: Vec<u8>,
+        /// The lines that it is for, by their numbers: take back those of which nothing was sent.
+        of: Vec<u64>,
+    },
     /// Ask for a stored handshake.
     LoadHandshake(String),
     /// Keep a handshake: key and raw `result`.
@@ -233,7 +244,9 @@ impl Bridge {
         self.decide(event, out);
         for action in &out[self.begin..] {
             match action {
-                Action::ToWorker(link, _) => *self.told.entry(*link).or_default() += 1,
+                Action::ToWorker(link, _) | Action::Cancel { link, .. } => {
+                    *self.told.entry(*link).or_default() += 1
+                }
                 Action::Detach(link) => drop(self.told.remove(link)),
                 _ => {}
             }
@@ -243,7 +256,9 @@ impl Bridge {
     /// The number of the line that is sent over a link next.
     fn next_line(&self, link: Link, out: &[Action]) -> u64 {
         let now = out[self.begin..].iter();
-        let now = now.filter(|action| matches!(action, Action::ToWorker(to, _) if *to == link));
+        let now = now.filter(|action| {
+            matches!(action, Action::ToWorker(to, _) | Action::Cancel { link: to, .. } if *to == link)
+        });
         self.told.get(&link).copied().unwrap_or_default() + now.count() as u64 + 1
     }
 
@@ -257,6 +272,7 @@ impl Bridge {
             Event::Attached(link, attachment) => self.attached(link, attachment, out),
             Event::AttachFailed(link, refusal) => self.attach_failed(link, &refusal, out),
             Event::FromWorker(link, line) => self.worker_line(link, line, out),
+            Event::Revoked(link, numbers) => self.revoked(link, &numbers, out),
             Event::WorkerEnded(link, ending) => self.worker_ended(link, &ending, out),
             Event::Stopped(session, outcome) => self.stopped(&session, outcome, out),
         }

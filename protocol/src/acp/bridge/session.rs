@@ -152,6 +152,14 @@ impl Session {
             || self.sent.values().any(|sent| sent.kind == Kind::New)
     }
 
+    /// The numbers of the prompts that are sent and not answered, in order.
+    pub(super) fn prompts(&self) -> Vec<u64> {
+        let prompts = self.sent.values().filter(|sent| sent.kind == Kind::Prompt);
+        let mut numbers: Vec<u64> = prompts.map(|sent| sent.number).collect();
+        numbers.sort_unstable();
+        numbers
+    }
+
     /// Prompts that were never sent are answered `cancelled`, as ACP asks.
     pub(super) fn cancel_unsent(&mut self, out: &mut Vec<Action>) {
         if self.waiting.iter().any(|waiting| waiting.kind == Kind::Prompt)
@@ -163,8 +171,7 @@ impl Session {
         self.waiting.retain(|waiting| {
             let prompt = waiting.kind == Kind::Prompt;
             if prompt {
-                let answer = message::result(&waiting.id, r#"{"stopReason":"cancelled"}"#);
-                out.push(Action::ToHost(answer));
+                out.push(Action::ToHost(message::cancelled(&waiting.id, true)));
             }
             !prompt
         });

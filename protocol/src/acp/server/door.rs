@@ -85,6 +85,9 @@ impl Server {
         };
         client.arrived += 1;
         let greeted = client.greeted;
+        if greeted && line.is_empty() {
+            return;
+        }
         let parsed = Frame::parse(line);
         let begins =
             |frame: &Frame<'_>| frame.kind() == Kind::Request && frame.method() == "initialize";
@@ -102,6 +105,30 @@ impl Server {
             Cow::Owned(flat) => {
                 let frame = Frame::parse(&flat).expect("spaces between tokens change nothing");
                 self.dispatch(conn, &frame, now, out);
+            }
+        }
+    }
+
+    /// A client sent a line ahead of others: a cancel, and nothing else.
+    pub(super) fn client_hurried(
+        &mut self,
+        conn: Conn,
+        line: &[u8],
+        now: u64,
+        out: &mut Vec<Action>,
+    ) {
+        let Some(client) = self.client.as_ref().filter(|client| client.conn == conn) else {
+            return;
+        };
+        let greeted = client.greeted;
+        let cancels = |frame: &Frame<'_>| {
+            frame.kind() == Kind::Notification && NOTIFICATIONS.contains(&frame.method())
+        };
+        match Frame::parse(line) {
+            Ok(frame) if greeted && cancels(&frame) => self.dispatch(conn, &frame, now, out),
+            _ => {
+                let reason = "only a cancel goes ahead of other messages";
+                self.close(conn, close::PROTOCOL, reason, now, out);
             }
         }
     }

@@ -70,6 +70,8 @@ pub enum Event<'a> {
     Connected(Conn),
     /// A client sent one line.
     FromClient(Conn, &'a [u8]),
+    /// A client sent a cancel that goes ahead of lines that it sent earlier. It comes again in its turn, empty.
+    Ahead(Conn, &'a [u8]),
     /// A client is gone. Not a cancel, not a close.
     Disconnected(Conn),
     /// The agent wrote one line.
@@ -187,6 +189,7 @@ impl Server {
         match event {
             Event::Connected(conn) => self.connected(conn, now, out),
             Event::FromClient(conn, line) => self.client_sent(conn, line, now, out),
+            Event::Ahead(conn, line) => self.client_hurried(conn, line, now, out),
             Event::Disconnected(conn) => self.disconnected(conn, now, out),
             Event::FromAgent(line) => self.agent_wrote(line, now, out),
             Event::AgentEnded { cause } => self.agent_ended(cause, out),

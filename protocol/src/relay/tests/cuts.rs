@@ -5,7 +5,8 @@ use super::world::{Budget, STEPS, Step, World};
 /// Cuts before each of these steps.
 fn run(cuts: &[usize]) -> usize {
     let count = u32::try_from(cuts.len()).unwrap();
-    let left = Budget { up: 5, down: 7, cuts: count, vain: 0, supersede: false };
+    let left =
+        Budget { up: 6, down: 7, hurried: 2, revoked: 1, cuts: count, vain: 0, supersede: false };
     let mut world = World::new(left, 3, 8, 12);
     let mut cuts = cuts.iter().copied().peekable();
     let mut done = 0;

@@ -42,9 +42,21 @@ fn count(name: &str, left: Budget, window: u64, at_least: usize) {
     assert!(states >= at_least && ends > 0, "{states} {ends}");
 }
 
+/// So many messages each way, and nothing that disturbs them.
+fn talk(up: u64, down: u64) -> Budget {
+    Budget { up, down, hurried: 0, revoked: 0, cuts: 0, vain: 0, supersede: false }
+}
+
+#[test]
+fn a_copy_goes_ahead_once_and_never_past_its_own_message_whatever_is_cut() {
+    let left = |up, cuts| Budget { hurried: 1, cuts, ..talk(up, 0) };
+    count("a copy past one of two messages, two cuts", left(3, 2), 3, 1_000);
+    count("a copy, and a message taken back, a cut", Budget { revoked: 1, ..left(3, 1) }, 3, 1_000);
+}
+
 #[test]
 fn nothing_is_lost_or_doubled_in_any_state_that_cuts_can_make() {
-    let left = |up, down, cuts, vain| Budget { up, down, cuts, vain, supersede: false };
+    let left = |up, down, cuts, vain| Budget { cuts, vain, ..talk(up, down) };
     count("two messages each way, two cuts", left(2, 2, 2, 0), 64, 50_000);
     count("two messages up, two cuts", left(2, 0, 2, 0), 64, 1_000);
     count("two messages down, two cuts", left(0, 2, 2, 0), 64, 1_000);
@@ -54,6 +66,6 @@ fn nothing_is_lost_or_doubled_in_any_state_that_cuts_can_make() {
 
 #[test]
 fn a_newer_client_ends_the_older_one_from_any_state() {
-    let left = Budget { up: 1, down: 1, cuts: 1, vain: 0, supersede: true };
+    let left = Budget { cuts: 1, supersede: true, ..talk(1, 1) };
     count("one message each way, a cut, a newer client", left, 64, 1_000);
 }

@@ -15,7 +15,8 @@ proptest! {
         memory in 0..200usize,
         supersede in prop::bool::weighted(0.1),
     ) {
-        let left = Budget { up: 20, down: 20, cuts: 40, vain: 20, supersede };
+        let left =
+            Budget { up: 20, down: 20, hurried: 8, revoked: 4, cuts: 40, vain: 20, supersede };
         let mut world = World::new(left, size, window, memory);
         for at in order {
             world.step(STEPS[at]);

@@ -7,7 +7,7 @@ use crate::relay::flow::{Brought, Flow};
 use crate::relay::frame::{Frame, Standing};
 use crate::relay::outgoing::Kept;
 use crate::relay::supervisor::SupervisorEnd;
-use crate::relay::{KEEP_MS, PIECE, Violation, WINDOW};
+use crate::relay::{KEEP_MS, LANE, PIECE, Violation, WINDOW};
 
 fn hello(seq: u64) -> Vec<u8> {
     Frame::Hello(Standing { seq, limit: WINDOW }).to_bytes()
@@ -166,4 +166,70 @@ fn without_a_welcome_there_is_nothing_to_come_back_to() {
     let mut out = Vec::new();
     bridge.cut(0, 0, &mut out);
     assert!(matches!(&out[..], [Action::Over(over)] if over.reach.sent == 0));
+}
+
+#[test]
+fn a_copy_goes_ahead_of_what_waits_and_its_message_comes_empty() {
+    let mut client = Flow::client();
+    client.opened();
+    client.frame().expect("a greeting");
+    let standing = Standing { seq: 0, limit: 4 };
+    let welcome = Frame::Welcome { epoch: 1, standing, ticket: "t".into() };
+    client.take(&welcome.to_bytes()).unwrap();
+    assert_eq!(client.push(b"one".to_vec()), Kept::Here);
+    assert_eq!(client.push(b"a long one".to_vec()), Kept::Here);
+    assert_eq!(client.hurry(b"stop".to_vec(), 1), Kept::Here);
+    let mut worker = greeted();
+    let mut given = Vec::new();
+    while let Some(frame) = client.frame() {
+        given.push(worker.take(&frame).unwrap());
+    }
+    let ahead = Brought::Ahead(3, b"stop".to_vec());
+    assert_eq!(given, [Brought::Message(1, b"one".to_vec()), ahead, Brought::Nothing]);
+    client.take(&Frame::Ack(Standing { seq: 1, limit: 99 }).to_bytes()).unwrap();
+    let rest: Vec<_> = std::iter::from_fn(|| client.frame()).collect();
+    let rest: Vec<_> = rest.iter().map(|frame| worker.take(frame).unwrap()).collect();
+    assert_eq!(rest, [Brought::Message(2, b"a long one".to_vec()), Brought::Message(3, vec![])]);
+}
+
+#[test]
+fn only_what_was_never_sent_is_taken_back_and_comes_empty() {
+    let mut client = Flow::client();
+    client.opened();
+    client.frame().expect("a greeting");
+    assert_eq!(client.push(b"one".to_vec()), Kept::Here);
+    assert_eq!(client.push(b"two".to_vec()), Kept::Here);
+    assert!(client.revoke(2) && client.bytes_kept() == 3);
+    let standing = Standing { seq: 0, limit: 99 };
+    let welcome = Frame::Welcome { epoch: 1, standing, ticket: "t".into() };
+    client.take(&welcome.to_bytes()).unwrap();
+    let frames: Vec<_> = std::iter::from_fn(|| client.frame()).collect();
+    let mut worker = greeted();
+    let given: Vec<_> = frames.iter().map(|frame| worker.take(frame).unwrap()).collect();
+    assert_eq!(given, [Brought::Message(1, b"one".to_vec()), Brought::Message(2, vec![])]);
+    assert!(!client.revoke(1) && !client.revoke(2) && !client.revoke(9));
+}
+
+#[test]
+fn a_copy_is_short_and_of_a_client_alone() {
+    let copy = |length| Frame::Ahead { seq: 2, bytes: vec![b'x'; length].into() }.to_bytes();
+    assert!(matches!(greeted().take(&copy(LANE)), Ok(Brought::Ahead(2, _))));
+    assert_eq!(greeted().take(&copy(LANE + 1)), Err(Violation::LongCopy));
+    assert_eq!(worker().take(&copy(1)), Err(Violation::Greeting));
+    let mut client = Flow::client();
+    client.opened();
+    let standing = Standing { seq: 0, limit: 99 };
+    let welcome = Frame::Welcome { epoch: 1, standing, ticket: "t".into() };
+    client.take(&welcome.to_bytes()).unwrap();
+    assert_eq!(client.take(&copy(1)), Err(Violation::Malformed));
+    let mut flow = greeted();
+    flow.take(&piece(1, true, 1)).unwrap();
+    let late = Frame::Ahead { seq: 1, bytes: b"x"[..].into() }.to_bytes();
+    assert_eq!(flow.take(&late), Ok(Brought::Nothing), "it was given out");
+    for seq in 2..66 {
+        let frame = Frame::Ahead { seq, bytes: b"x"[..].into() }.to_bytes();
+        assert!(matches!(flow.take(&frame), Ok(Brought::Ahead(..))));
+    }
+    let frame = Frame::Ahead { seq: 66, bytes: b"x"[..].into() }.to_bytes();
+    assert_eq!(flow.take(&frame), Ok(Brought::Nothing), "it comes in its turn");
 }

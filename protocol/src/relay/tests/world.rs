@@ -1,11 +1,11 @@
 //! Two ends, the connection between them, and what came out: one step at a time, checked at each.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::codes::close;
 use crate::relay::bridge::{Action, BridgeEnd, Over};
 use crate::relay::outgoing::Kept;
-use crate::relay::supervisor::SupervisorEnd;
+use crate::relay::supervisor::{SupervisorEnd, Taken};
 use crate::relay::ticket::Refused;
 
 /// What may happen next.
@@ -14,6 +14,10 @@ pub(super) enum Step {
     /// A side gets a message to send.
     PushUp,
     PushDown,
+    /// The bridge gets one that may pass all but the first message.
+    HurryUp,
+    /// It wants its newest message back.
+    Revoke,
     /// A side puts its next frame on the connection.
     SendUp,
     SendDown,
@@ -38,9 +42,11 @@ pub(super) enum Step {
     Supersede,
 }
 
-pub(super) const STEPS: [Step; 15] = [
+pub(super) const STEPS: [Step; 17] = [
     Step::PushUp,
     Step::PushDown,
+    Step::HurryUp,
+    Step::Revoke,
     Step::SendUp,
     Step::SendDown,
     Step::ArriveUp,
@@ -61,6 +67,9 @@ pub(super) const STEPS: [Step; 15] = [
 pub(super) struct Budget {
     pub(super) up: u64,
     pub(super) down: u64,
+    /// Of those up.
+    pub(super) hurried: u64,
+    pub(super) revoked: u64,
     pub(super) cuts: u32,
     pub(super) vain: u32,
     pub(super) supersede: bool,
@@ -83,6 +92,10 @@ pub(super) struct World {
     pushed: (u64, u64),
     got: (u64, u64),
     settled: (u64, u64),
+    /// Those that may pass others: the last that each must not pass.
+    hurried: BTreeMap<u64, u64>,
+    came_ahead: BTreeSet<u64>,
+    revoked: BTreeSet<u64>,
     superseded: bool,
     pub(super) over: Option<Over>,
     size: usize,
@@ -111,6 +124,9 @@ impl World {
             pushed: (0, 0),
             got: (0, 0),
             settled: (0, 0),
+            hurried: BTreeMap::new(),
+            came_ahead: BTreeSet::new(),
+            revoked: BTreeSet::new(),
             superseded: false,
             over: None,
             size,
@@ -135,6 +151,33 @@ impl World {
                 let message = self.message(self.pushed.0);
                 let kept = self.bridge.flow_mut().push(message);
                 assert_eq!(kept, Kept::Here);
+            }
+            Step::HurryUp => {
+                if self.left.up == 0 || self.left.hurried == 0 || self.over.is_some() {
+                    return false;
+                }
+                self.left.up -= 1;
+                self.left.hurried -= 1;
+                let after = self.pushed.0.min(1);
+                self.pushed.0 += 1;
+                self.hurried.insert(self.pushed.0, after);
+                let message = self.message(self.pushed.0);
+                let kept = self.bridge.flow_mut().hurry(message, after);
+                assert_eq!(kept, Kept::Here);
+            }
+            Step::Revoke => {
+                let newest = self.pushed.0;
+                let out = [self.left.revoked, newest].contains(&0) || self.over.is_some();
+                if out || self.hurried.contains_key(&newest) || self.revoked.contains(&newest) {
+                    return false;
+                }
+                let unsent = newest > self.bridge.flow().reach().sent;
+                assert_eq!(self.bridge.flow_mut().revoke(newest), unsent);
+                if !unsent {
+                    return false;
+                }
+                self.left.revoked -= 1;
+                self.revoked.insert(newest);
             }
             Step::PushDown => {
                 if self.left.down == 0 || self.worker.is_over() || self.superseded {
@@ -166,11 +209,25 @@ impl World {
             Step::ArriveUp => {
                 let Some(frame) = self.up.pop_front() else { return false };
                 let took = self.worker.take(&frame).expect("bridges keep to the specification");
-                if let Some((number, line)) = took {
-                    assert!(!self.superseded, "a superseded client is heard no more");
-                    self.got.0 += 1;
-                    assert_eq!((number, &line), (self.got.0, &self.message(self.got.0)));
-                    self.worker.flow_mut().taken(number);
+                assert!(took.is_none() || !self.superseded, "a superseded client is heard no more");
+                match took {
+                    Some(Taken::Message(number, line)) => {
+                        self.got.0 += 1;
+                        assert_eq!(number, self.got.0);
+                        let known = self.came_ahead.contains(&number);
+                        if known || self.revoked.contains(&number) {
+                            assert!(line.is_empty(), "given out twice, or in spite of all");
+                        } else {
+                            assert_eq!(line, self.message(number));
+                        }
+                        self.worker.flow_mut().taken(number);
+                    }
+                    Some(Taken::Ahead(number, line)) => {
+                        assert!(number > self.got.0 && self.hurried[&number] <= self.got.0);
+                        assert!(self.came_ahead.insert(number), "given out twice");
+                        assert_eq!(line, self.message(number));
+                    }
+                    None => {}
                 }
             }
             Step::ArriveDown => {

@@ -223,6 +223,13 @@ impl Generation {
         }
     }
 
+    /// A client sent a line that goes ahead of others. It is counted when it comes in its turn.
+    pub fn client_ahead(&mut self, conn: Conn, line: &[u8]) {
+        if self.clients.contains_key(&conn) {
+            self.handle(Event::Ahead(conn, line));
+        }
+    }
+
     /// The agent wrote a line.
     pub fn agent_line(&mut self, line: &[u8]) {
         add(&self.parts.metrics.agent_lines, 1);

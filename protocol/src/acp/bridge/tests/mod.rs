@@ -80,7 +80,7 @@ impl Stage {
 
     fn sent(&mut self, link: Link) -> Vec<Value> {
         self.drain(|action| match action {
-            Action::ToWorker(to, line) if *to == link => {
+            Action::ToWorker(to, line) | Action::Cancel { link: to, line, .. } if *to == link => {
                 Some(serde_json::from_slice(line).unwrap())
             }
             _ => None,

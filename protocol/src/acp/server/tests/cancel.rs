@@ -104,3 +104,34 @@ fn closing_a_conversation_ends_what_waits_in_it() {
     assert_eq!(done[1], format!("1< {}", cancelled("3")));
     assert_eq!(done[2], r#"agent< {"id":4,"method":"session/close","params":{"sessionId":"s"}}"#);
 }
+
+#[test]
+fn a_cancel_that_comes_ahead_ends_the_turn_and_in_its_place_nothing_happens() {
+    let mut room = Room::in_turn();
+    assert_eq!(room.ahead(1, CANCEL), [format!("agent< {CANCEL}")]);
+    room.agent(&cancelled("3"));
+    // What it passed: a prompt, which it was not for.
+    room.now += 10_000;
+    room.client(1, &prompt("3", "s", "next"));
+    assert!(room.client(1, "").is_empty());
+    assert_eq!(room.agent(&super::done(4)).len(), 1, "the next turn ends as it ends");
+}
+
+#[test]
+fn nothing_but_a_cancel_of_a_greeted_client_comes_ahead() {
+    let wrong = [
+        prompt("3", "s", "x"),
+        r#"{"id":3,"method":"session/cancel","params":{"sessionId":"s"}}"#.into(),
+        r#"{"id":"p","result":{}}"#.into(),
+        "?".into(),
+    ];
+    for line in wrong {
+        let mut room = Room::in_turn();
+        let done = room.ahead(1, &line);
+        assert!(done.iter().any(|one| one.contains("1002")), "{line}: {done:?}");
+    }
+    let mut room = Room::in_turn();
+    room.connect(2);
+    assert!(room.ahead(1, CANCEL).is_empty(), "the older client is heard no more");
+    assert!(room.ahead(2, CANCEL).iter().any(|one| one.contains("1002")));
+}

@@ -96,6 +96,10 @@ impl Room {
         self.event(Event::FromClient(Conn(conn), line.as_bytes()))
     }
 
+    fn ahead(&mut self, conn: u64, line: &str) -> Vec<String> {
+        self.event(Event::Ahead(Conn(conn), line.as_bytes()))
+    }
+
     fn leave(&mut self, conn: u64) -> Vec<String> {
         self.event(Event::Disconnected(Conn(conn)))
     }
