@@ -3,7 +3,9 @@
 //! Each peer owns one background thread and one port that the kernel chose; dropping it ends both. What the tests
 //! start of casemate's own is owned by [`place::Place`], which ends it and can say what was left behind.
 
+pub mod attach;
 mod background;
+pub mod browser;
 pub mod chat_gateway;
 pub mod detour;
 pub mod fault_proxy;
