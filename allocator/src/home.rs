@@ -213,10 +213,16 @@ impl Home {
         self.slot(slot).join("run/worker.log")
     }
 
-    /// A session's worktree on this machine's own paths.
+    /// A session's trees on this machine's own paths, where it has its slot to itself.
+    #[must_use]
+    pub(crate) fn trees(&self, slot: &SlotId, session: &SessionId) -> PathBuf {
+        self.slot(slot).join("sessions").join(session.as_str())
+    }
+
+    /// Its worktree.
     #[must_use]
     pub(crate) fn worktree(&self, slot: &SlotId, session: &SessionId) -> PathBuf {
-        self.slot(slot).join("sessions").join(session.as_str()).join("work")
+        self.trees(slot, session).join("work")
     }
 
     /// Where a session that shares its slot has its trees: at a random place, which its worker has written down. `None` before

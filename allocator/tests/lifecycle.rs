@@ -317,6 +317,23 @@ fn close_keeps_unpushed_work_until_it_is_discarded() {
     assert_eq!(view.next.unwrap().after_idle_seconds, 7 * 86_400);
 }
 
+/// Between a look and a close somebody may come back.
+#[test]
+fn a_close_of_one_generation_ends_no_later_one() {
+    let house = House::started(scripted());
+    let first = house.allocate(&request("r1", "t", "serve")).unwrap().session;
+    house.stop(&first.id, false).unwrap();
+    let woken = house.resume(&first.id).unwrap().session;
+    let close = |generation| {
+        let end = End { discard: true, generation: Some(generation), ..End::by(EndReason::Close) };
+        house.end(&first.id, "close", &end)
+    };
+    let refused = close(first.generation).unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::Conflict, "{refused}");
+    assert!(alive(woken.worker.unwrap().pid));
+    assert_eq!(close(woken.generation).unwrap().phase, Phase::Ended);
+}
+
 #[test]
 fn a_start_can_be_cut_short() {
     let house = House::started(scripted());
@@ -349,9 +366,7 @@ fn values_of_handed_variables_are_not_shown() {
 fn reasons_must_fit_the_call() {
     let house = House::started(scripted());
     let first = house.allocate(&request("r1", "t", "serve")).unwrap();
-    let end = |what, reason| {
-        house.end(&first.session.id, what, &End { reason, discard: false, force: false })
-    };
+    let end = |what, reason| house.end(&first.session.id, what, &End::by(reason));
     assert_eq!(end("stop", EndReason::Close).unwrap_err().kind, ErrorKind::Invalid);
     assert_eq!(end("stop", EndReason::Reset).unwrap_err().kind, ErrorKind::Invalid);
     assert_eq!(end("close", EndReason::Idle).unwrap_err().kind, ErrorKind::Invalid);

@@ -18,6 +18,7 @@ mod notice;
 mod output;
 mod place;
 mod policy;
+mod printable;
 mod run;
 mod runtime;
 mod sessions;
@@ -102,7 +103,8 @@ fn main() -> ExitCode {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
             // Nothing is to be done where not even that can be said.
-            let _ = writeln!(std::io::stderr(), "casemate: {failure}");
+            let words = printable::text(&failure.to_string());
+            let _ = writeln!(std::io::stderr(), "casemate: {words}");
             ExitCode::from(failure.code())
         }
     }

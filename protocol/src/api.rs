@@ -124,6 +124,9 @@ pub struct SessionView {
     pub last_end: Option<LastEnd>,
     /// What is going to happen to it, and why.
     pub next: Option<NextAction>,
+    /// Where the trees of a session that has ended are kept, on this machine's own paths, with its worktree in `work`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<PathBuf>,
     /// Seconds since the Unix epoch.
     pub created: u64,
     /// What of the machine besides the system's directories the agent may read and run: its own program, found by
@@ -212,6 +215,18 @@ pub struct End {
     /// End a busy worker too (cancel, grace, kill) instead of answering `busy`.
     #[serde(default)]
     pub force: bool,
+    /// Only where this is still the session's newest generation, so that none is ended which was woken since it was looked at; else
+    /// `conflict`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<Generation>,
+}
+
+impl End {
+    /// For this reason, of whatever generation, and of nothing that is busy or has unpushed work.
+    #[must_use]
+    pub fn by(reason: EndReason) -> Self {
+        Self { reason, discard: false, force: false, generation: None }
+    }
 }
 
 /// A refused call.

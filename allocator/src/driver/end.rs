@@ -10,7 +10,7 @@ use casemate_allocator_core::record::{Record, Storage, WrongPhase};
 use casemate_protocol::api::{ApiError, End, ErrorKind, SessionView};
 use casemate_protocol::audit::Event;
 use casemate_protocol::end::EndReason;
-use casemate_protocol::ids::SessionId;
+use casemate_protocol::ids::{Generation, SessionId};
 use casemate_protocol::token::Audience;
 use casemate_protocol::worker::{Quiesce, Stop};
 
@@ -29,6 +29,8 @@ enum Step {
     Unknown,
     Nothing(Box<Record>),
     Invalid,
+    /// In another generation than the one that was to end.
+    Woken(Generation),
     Wait,
     Concluded(Box<Stored>),
     Fly(Box<Stored>, Landing),
@@ -42,9 +44,9 @@ impl Driver {
         body: End,
         close: bool,
     ) -> Result<SessionView, ApiError> {
-        let End { reason, discard, force } = body;
+        let End { reason, discard, force, generation } = body;
         let ending = Ending { reason, close, discard, force, evidence: None };
-        let record = self.end_with(&id, ending, None).await?;
+        let record = self.end_of(&id, ending, None, generation).await?;
         Ok(self.view(&record, &[]))
     }
 
@@ -67,6 +69,17 @@ impl Driver {
         ending: Ending,
         words: Option<String>,
     ) -> Result<Record, ApiError> {
+        self.end_of(id, ending, words, None).await
+    }
+
+    /// The same, of this generation alone.
+    async fn end_of(
+        self: &Arc<Self>,
+        id: &SessionId,
+        ending: Ending,
+        words: Option<String>,
+        only: Option<Generation>,
+    ) -> Result<Record, ApiError> {
         loop {
             let (driver, id2, ending2, words2) =
                 (Arc::clone(self), id.clone(), ending.clone(), words.clone());
@@ -74,6 +87,9 @@ impl Driver {
                 .change(move |book| {
                     let Some(mut stored) = book.session(&id2)? else { return Ok(Step::Unknown) };
                     let record = &mut stored.record;
+                    if only.is_some_and(|only| only != record.generation) {
+                        return Ok(Step::Woken(record.generation));
+                    }
                     Ok(match end::end(record, &ending2) {
                         EndDecision::Nothing => Step::Nothing(Box::new(stored.record)),
                         EndDecision::Invalid => Step::Invalid,
@@ -100,6 +116,10 @@ impl Driver {
             match step {
                 Step::Unknown => {
                     return Err(refuse(ErrorKind::NotFound, format!("no session {id}")));
+                }
+                Step::Woken(now) => {
+                    let message = format!("{id} was woken meanwhile: it is in generation {now}");
+                    return Err(refuse(ErrorKind::Conflict, message));
                 }
                 Step::Invalid => {
                     let message = format!(

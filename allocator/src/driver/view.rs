@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use casemate_allocator_core::record::Record;
+use casemate_allocator_core::record::{Record, Storage};
 use casemate_allocator_core::tick;
 use casemate_protocol::api::{ApiError, ErrorKind, SessionList, SessionView, WorkerView};
 use casemate_protocol::ids::SessionId;
@@ -33,6 +33,11 @@ fn of(home: &Home, record: &Record, programs: &[PathBuf], live: Option<&Live>) -
             },
         })
     });
+    let kept = matches!(record.storage, Storage::Retained { .. });
+    let kept = kept.then(|| match &place {
+        Some(place) => place.clone(),
+        None => home.trees(&record.slot, &record.id),
+    });
     let mut intent = record.intent.clone();
     for value in intent.env.values_mut() {
         value.clear();
@@ -48,6 +53,7 @@ fn of(home: &Home, record: &Record, programs: &[PathBuf], live: Option<&Live>) -
         worker,
         last_end: record.last_end.clone(),
         next: tick::next(record, seen),
+        kept,
         created: record.created,
         programs: programs.to_vec(),
     }

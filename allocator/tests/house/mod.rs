@@ -194,7 +194,7 @@ impl House {
     }
 
     pub fn stop(&self, id: &SessionId, force: bool) -> Result<SessionView, ApiError> {
-        self.end(id, "stop", &End { reason: EndReason::Shutdown, discard: false, force })
+        self.end(id, "stop", &End { force, ..End::by(EndReason::Shutdown) })
     }
 
     pub fn close(
@@ -203,7 +203,7 @@ impl House {
         discard: bool,
         force: bool,
     ) -> Result<SessionView, ApiError> {
-        self.end(id, "close", &End { reason: EndReason::Close, discard, force })
+        self.end(id, "close", &End { discard, force, ..End::by(EndReason::Close) })
     }
 
     pub fn end(&self, id: &SessionId, what: &str, body: &End) -> Result<SessionView, ApiError> {

@@ -260,7 +260,7 @@ impl Driver {
     fn stop(&mut self, session: SessionId) {
         let (allocator, news) = (Rc::clone(&self.allocator), self.news.clone());
         self.chores.spawn_local(async move {
-            let end = End { reason: EndReason::Shutdown, discard: false, force: true };
+            let end = End { force: true, ..End::by(EndReason::Shutdown) };
             let outcome = flat(
                 allocator.call(async |client: &Client| client.stop(&session, &end).await).await,
             );
@@ -275,7 +275,7 @@ impl Driver {
     fn discard(&mut self, session: SessionId) {
         let allocator = Rc::clone(&self.allocator);
         self.chores.spawn_local(async move {
-            let end = End { reason: EndReason::Unused, discard: true, force: true };
+            let end = End { discard: true, force: true, ..End::by(EndReason::Unused) };
             let call = async |client: &Client| client.close(&session, &end).await;
             if let Err(failure) = flat(allocator.call(call).await) {
                 tracing::warn!(

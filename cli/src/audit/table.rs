@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde_json::Value;
 
+use crate::printable;
+
 /// What is shown of an event. A line that is no event is shown as such.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Row {
@@ -22,10 +24,10 @@ impl Row {
             let message = "(a line that is no event: see `casemate audit verify`)".to_owned();
             return Self { time: 0, severity: "?".into(), code: "?".into(), message };
         };
-        let text = |value: &Value| plain(value.as_str().unwrap_or("?"));
+        let text = |value: &Value| printable::line(value.as_str().unwrap_or("?"));
         let mut message = text(&event["message"]);
         if let Some(detail) = event["status_detail"].as_str() {
-            message += &format!(": {}", plain(detail));
+            message += &format!(": {}", printable::line(detail));
         }
         match event["count"].as_u64() {
             Some(count) if count > 1 => message += &format!(" ({count} times)"),
@@ -60,19 +62,6 @@ impl fmt::Display for Row {
     }
 }
 
-/// What an agent named may hold what a terminal obeys.
-fn plain(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for one in text.chars() {
-        if one.is_control() {
-            out.extend(one.escape_default());
-        } else {
-            out.push(one);
-        }
-    }
-    out
-}
-
 /// Day since 1970-01-01 to year, month, day (proleptic Gregorian calendar; years of 400 begin in March).
 fn civil(days: u64) -> (u64, u64, u64) {
     let shifted = days + 719_468;
@@ -103,7 +92,7 @@ mod tests {
         let row = Row::of(line).to_string();
         assert_eq!(
             row,
-            "1970-01-01T00:00:01Z  Low     ?                     \\u{1b}[2Jx\\n (3 times)"
+            "1970-01-01T00:00:01Z  Low     ?                     \\u{1b}[2Jx  (3 times)"
         );
     }
 }

@@ -39,7 +39,7 @@ pub(super) async fn harvest(
     screen: &mut Screen,
 ) -> Result<(), Failure> {
     if ending == Ending::Cut {
-        let end = End { reason: EndReason::Shutdown, discard: false, force: true };
+        let end = End { force: true, ..End::by(EndReason::Shutdown) };
         // Where it sleeps already there is nothing to stop; where it cannot be stopped the patch is tried all the same.
         let _ = allocator.call(async |client: &Client| client.stop(session, &end).await).await;
     }

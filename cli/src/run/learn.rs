@@ -14,7 +14,7 @@ use hyper::{Method, StatusCode};
 use crate::attach::{Allocator, AttachError};
 use crate::failure::Failure;
 use crate::place::Place;
-use crate::run::screen::printable;
+use crate::printable;
 
 /// Where it goes, and what stays closed meanwhile.
 #[derive(Debug)]
@@ -66,7 +66,7 @@ impl Learn {
         let (status, body) = worker.call(Method::GET, "/v1/learned", None).await?;
         let text = String::from_utf8_lossy(&body).into_owned();
         if status != StatusCode::OK {
-            let why = printable(text.trim());
+            let why = printable::line(text.trim());
             return Err(Failure::new(exit::FAILED, format!("nothing is learned: {why}")));
         }
         Policy::parse(&text)

@@ -9,7 +9,7 @@ use tempfile::NamedTempFile;
 
 use crate::client::Client;
 use crate::failure::Failure;
-use crate::run::screen::printable;
+use crate::printable;
 
 /// A patch against the commit that the session began with, new files included.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ impl Patch {
         if status == StatusCode::OK {
             return Ok(Self(body.to_vec()));
         }
-        let why = printable(String::from_utf8_lossy(&body).trim());
+        let why = printable::line(String::from_utf8_lossy(&body).trim());
         // What the worker said is final; that it is ending is not.
         let code = match status {
             StatusCode::SERVICE_UNAVAILABLE => exit::UNAVAILABLE,
@@ -60,7 +60,12 @@ impl Patch {
     pub(super) fn left_out(&self) -> Vec<String> {
         let ahead = self.0.split(|byte| *byte == b'\n');
         let ahead = ahead.map_while(|line| line.strip_prefix(b"# left out: "));
-        ahead.map(|line| printable(&String::from_utf8_lossy(line))).collect()
+        ahead.map(|line| printable::line(&String::from_utf8_lossy(line))).collect()
+    }
+
+    /// One that was made without a worker.
+    pub(crate) fn from_bytes(bytes: Vec<u8>) -> Self {
+        Self(bytes)
     }
 
     /// In words, one line a file.
@@ -70,7 +75,7 @@ impl Patch {
             return "nothing changed in the worktree".into();
         }
         let lines = changes.iter().map(|change| {
-            let file = printable(&change.file);
+            let file = printable::line(&change.file);
             match change {
                 Change { binary: true, .. } => format!("\n  {file} binary"),
                 Change { added, removed, .. } => format!("\n  {file} +{added} -{removed}"),

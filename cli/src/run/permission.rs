@@ -5,7 +5,8 @@ use std::io::{BufRead as _, BufReader, Write as _};
 
 use serde_json::{Value, json};
 
-use crate::run::screen::{Screen, printable};
+use crate::printable;
+use crate::run::screen::Screen;
 
 /// How permission requests are answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -24,7 +25,7 @@ impl Permission {
     /// The `outcome` of `session/request_permission`.
     pub(super) async fn decide(self, params: &Value, screen: &mut Screen) -> Value {
         let options = params["options"].as_array().map_or(&[][..], Vec::as_slice);
-        let title = printable(params["toolCall"]["title"].as_str().unwrap_or("something"));
+        let title = printable::line(params["toolCall"]["title"].as_str().unwrap_or("something"));
         let chosen = match self {
             Self::All => pick(options, &["allow_once", "allow_always"]),
             Self::None => pick(options, &["reject_once", "reject_always"]),
@@ -43,7 +44,7 @@ impl Permission {
             }
         };
         let words = chosen.and_then(|option| option["name"].as_str()).unwrap_or("cancelled");
-        screen.say(&format!("{title}: {}", printable(words)));
+        screen.say(&format!("{title}: {}", printable::line(words)));
         match chosen.and_then(|option| option["optionId"].as_str()) {
             Some(option) => json!({"outcome": "selected", "optionId": option}),
             None => json!({"outcome": "cancelled"}),
@@ -58,7 +59,7 @@ fn pick<'a>(options: &'a [Value], kinds: &[&str]) -> Option<&'a Value> {
 fn question(title: &str, options: &[Value]) -> String {
     let mut text = format!("The agent asks: {title}\n");
     for (at, option) in options.iter().enumerate() {
-        let name = printable(option["name"].as_str().unwrap_or("?"));
+        let name = printable::line(option["name"].as_str().unwrap_or("?"));
         text.push_str(&format!("  {}) {name}\n", at + 1));
     }
     text + "Your choice: "

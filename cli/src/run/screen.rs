@@ -4,6 +4,8 @@ use std::io::{IsTerminal as _, Write as _};
 
 use serde_json::Value;
 
+use crate::printable;
+
 /// The screen.
 #[derive(Debug)]
 pub(super) struct Screen {
@@ -50,7 +52,7 @@ impl Screen {
     }
 
     fn words(&mut self, text: &str) {
-        let shown = if self.terminal { visible(text) } else { text.to_owned() };
+        let shown = if self.terminal { printable::text(text) } else { text.to_owned() };
         let mut stdout = std::io::stdout().lock();
         // Whoever closed stdout does not want the words; the work goes on.
         let _ = stdout.write_all(shown.as_bytes()).and_then(|()| stdout.flush());
@@ -59,31 +61,6 @@ impl Screen {
 
     fn note(&mut self, kind: &str, text: &str) {
         self.turn_ends();
-        eprintln!("  [{kind}] {}", printable(text));
-    }
-}
-
-/// On one line and without control characters.
-pub(super) fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
-}
-
-/// Lines stay lines; no other control character passes.
-fn visible(text: &str) -> String {
-    let passes = |c: char| matches!(c, '\n' | '\t') || !c.is_control();
-    text.chars().map(|c| if passes(c) { c } else { '\u{fffd}' }).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_agent_cannot_write_escape_sequences_to_the_terminal() {
-        assert_eq!(
-            visible("a\u{1b}]0;title\u{7}\nb\t\u{9b}31m"),
-            "a\u{fffd}]0;title\u{fffd}\nb\t\u{fffd}31m"
-        );
-        assert_eq!(printable("a\nb\u{1b}c"), "a b c");
+        eprintln!("  [{kind}] {}", printable::line(text));
     }
 }

@@ -1,5 +1,6 @@
 //! `casemate sessions`: list, show, patch, stop, close, prune.
 
+mod kept;
 mod prune;
 mod table;
 
@@ -39,7 +40,7 @@ enum Command {
         /// The session's id
         id: String,
     },
-    /// Take its work home: a patch made by git inside the session, which is woken for it
+    /// Take its work home: a patch made by git inside the session, which is woken for it; of one that was closed, what was kept
     Patch {
         /// The session's id
         id: String,
@@ -102,17 +103,17 @@ async fn ask(args: Args, place: &Place) -> Result<u8, Failure> {
         Command::Patch { id, output, force } => {
             let id = session(&id)?;
             let target = output.map(|file| Target::check("--output", file, force)).transpose()?;
-            patch(&start::ensure(place, &[]).await?, &id, target.as_ref()).await
+            patch(&start::ensure(place, &[]).await?, place, &id, target.as_ref()).await
         }
         Command::Stop { id, force } => {
             let client = start::ensure(place, &[]).await?;
-            let end = End { reason: EndReason::Shutdown, discard: false, force };
+            let end = End { force, ..End::by(EndReason::Shutdown) };
             let view = client.stop(&session(&id)?, &end).await.map_err(Failure::from)?;
             print(args.json, &view, |view| format!("{}: {}\n", view.id, table::phase(view.phase)))
         }
         Command::Close { id, force, discard } => {
             let client = start::ensure(place, &[]).await?;
-            let end = End { reason: EndReason::Close, discard, force };
+            let end = End { discard, force, ..End::by(EndReason::Close) };
             let view = client.close(&session(&id)?, &end).await.map_err(Failure::from)?;
             print(args.json, &view, table::closed)
         }
@@ -129,6 +130,7 @@ fn recorded(place: &Place) -> Result<Option<SessionList>, Failure> {
 /// The worktree is never touched from here: whatever git would run for its configuration is the agent's.
 async fn patch(
     client: &Client,
+    place: &Place,
     session: &SessionId,
     target: Option<&Target>,
 ) -> Result<u8, Failure> {
@@ -136,9 +138,14 @@ async fn patch(
         let text = "a patch may hold what moves a terminal's cursor; name a file with --output, or pipe it";
         return Err(Failure::new(exit::USAGE, text));
     }
-    let attached = client.resume(session).await.map_err(Failure::from)?;
-    let worker = Client::with(attached.address, &attached.token)?;
-    let made = Patch::of(&worker).await?;
+    let view = client.show(session).await.map_err(Failure::from)?;
+    let made = match &view.kept {
+        Some(trees) => kept::patch(&view, trees, place)?,
+        None => {
+            let attached = client.resume(session).await.map_err(Failure::from)?;
+            Patch::of(&Client::with(attached.address, &attached.token)?).await?
+        }
+    };
     let Some(target) = target else { return write(made.bytes()) };
     target.save(&made)?;
     write((made.summary() + "\n").as_bytes())

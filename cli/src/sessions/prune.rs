@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use casemate_protocol::api::{End, Phase, SessionList, SessionView};
+use casemate_protocol::api::{End, ErrorKind, Phase, SessionList, SessionView};
 use casemate_protocol::codes::exit;
 use casemate_protocol::end::EndReason;
 use serde_json::json;
 
 use super::{now, print, recorded, table, write};
-use crate::client::Client;
+use crate::client::{CallError, Client};
 use crate::failure::Failure;
 use crate::place::Place;
 use crate::{span, start};
@@ -66,15 +66,19 @@ impl Prune {
         old: Vec<SessionView>,
         client: &Client,
     ) -> Result<u8, Failure> {
-        let end = End { reason: EndReason::Close, discard: self.discard, force: false };
         let (mut closed, mut code) = (Vec::new(), exit::OK);
         for view in old {
-            // Somebody may have come back to it meanwhile.
-            let outcome = match client.show(&view.id).await {
-                Ok(view) if !self.is_old(&view, now()) => continue,
-                Ok(view) => client.close(&view.id, &end).await,
-                Err(error) => Err(error),
+            // Somebody may have come back to it meanwhile: only what was listed is closed.
+            let end = End {
+                discard: self.discard,
+                generation: Some(view.generation),
+                ..End::by(EndReason::Close)
             };
+            let outcome = client.close(&view.id, &end).await;
+            if matches!(&outcome, Err(CallError::Refused(error)) if error.kind == ErrorKind::Conflict)
+            {
+                continue;
+            }
             match outcome.map_err(Failure::from) {
                 Ok(view) if json => closed.push(view),
                 Ok(view) => drop(write(table::closed(&view).as_bytes())?),
@@ -118,6 +122,7 @@ mod tests {
             worker: None,
             last_end: ended.map(at),
             next: None,
+            kept: None,
             created: 0,
             programs: Vec::new(),
         }

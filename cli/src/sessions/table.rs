@@ -6,6 +6,8 @@ use casemate_protocol::api::{Phase, SessionView};
 use casemate_protocol::matrix::Verdict;
 use casemate_protocol::worker::{Activity, Evidence};
 
+use crate::printable;
+
 /// Beside the path of a worktree: git's configuration in there is the agent's, and so is what it makes git run.
 const TRAP: &str =
     "the agent's: run no git, editor or direnv in it, which could run what the agent planted";
@@ -24,7 +26,7 @@ pub(super) fn list(sessions: &[SessionView], now: u64) -> String {
             view.worker.as_ref().map_or_else(|| "-".into(), |worker| worker.tier.to_string()),
             span(now.saturating_sub(view.created)),
             agent(view),
-            printable(&view.key.thread),
+            printable::line(&view.key.thread),
         ]
     }));
     aligned(&rows)
@@ -36,10 +38,13 @@ pub(super) fn one(view: &SessionView, now: u64) -> String {
     let mut row = |name: &str, value: String| rows.push([name.into(), value]);
     row("session", view.id.to_string());
     row("state", state(view));
-    row("conversation", printable(&view.key.to_string()));
-    row("agent", printable(&view.intent.agent.join(" ")));
-    row("repository", view.intent.repository.as_deref().map_or_else(|| "-".into(), printable));
-    row("profile", printable(&view.intent.profile));
+    row("conversation", printable::line(&view.key.to_string()));
+    row("agent", printable::line(&view.intent.agent.join(" ")));
+    row(
+        "repository",
+        view.intent.repository.as_deref().map_or_else(|| "-".into(), printable::line),
+    );
+    row("profile", printable::line(&view.intent.profile));
     row("made", format!("{} ago", span(now.saturating_sub(view.created))));
     row(
         "slot",
@@ -48,11 +53,11 @@ pub(super) fn one(view: &SessionView, now: u64) -> String {
     if let Some(worker) = &view.worker {
         row("worker", format!("process {}, tier {}", worker.pid, worker.tier));
         if let Some(matrix) = &worker.matrix {
-            row("walls", printable(&matrix.summary()));
+            row("walls", printable::line(&matrix.summary()));
             for verdict in [Verdict::Broken, Verdict::Unproven, Verdict::Open, Verdict::Leaks] {
                 let named: Vec<&str> = matrix.named(verdict).collect();
                 if !named.is_empty() {
-                    row(verdict.word(), printable(&named.join(" ")));
+                    row(verdict.word(), printable::line(&named.join(" ")));
                 }
             }
         }
@@ -64,16 +69,22 @@ pub(super) fn one(view: &SessionView, now: u64) -> String {
         row("take home", format!("casemate sessions patch {} --output FILE", view.id));
     }
     for path in &view.programs {
-        row("may run", printable(&path.display().to_string()));
+        row("may run", printable::line(&path.display().to_string()));
     }
     if let Some(last) = &view.last_end {
         row(
             "last end",
-            format!("{}, {} ago", printable(&last.detail), span(now.saturating_sub(last.at))),
+            format!("{}, {} ago", printable::line(&last.detail), span(now.saturating_sub(last.at))),
         );
         if let Some(found) = last.evidence.as_ref().and_then(unfinished) {
             row("kept work", found);
         }
+    }
+    if let Some(trees) = &view.kept {
+        row("kept in", trees.join("work").display().to_string());
+        row("", TRAP.into());
+        row("take home", format!("casemate sessions patch {} --output FILE", view.id));
+        row("delete", format!("casemate sessions close {} --discard", view.id));
     }
     if let Some(next) = &view.next {
         let when = span(next.after_idle_seconds);
@@ -88,6 +99,16 @@ pub(super) fn closed(view: &SessionView) -> String {
     let evidence = view.last_end.as_ref().and_then(|last| last.evidence.as_ref());
     if let Some(found) = evidence.and_then(unfinished) {
         let _ = writeln!(text, "its worktree held {found}");
+    }
+    if let Some(trees) = &view.kept {
+        let _ = writeln!(
+            text,
+            "it is kept, in {}: `casemate sessions patch {} --output FILE` takes it home, `casemate sessions close {} --discard` \
+             deletes it",
+            trees.join("work").display(),
+            view.id,
+            view.id
+        );
     }
     text
 }
@@ -114,16 +135,11 @@ fn state(view: &SessionView) -> String {
 
 fn agent(view: &SessionView) -> String {
     let program = view.intent.agent.first().map_or("-", String::as_str);
-    printable(program.rsplit('/').next().unwrap_or(program))
+    printable::line(program.rsplit('/').next().unwrap_or(program))
 }
 
 fn unfinished(evidence: &Evidence) -> Option<String> {
     (!evidence.is_clean()).then(|| evidence.in_words())
-}
-
-/// Names come from chats and repositories: control characters would reach the terminal.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
 fn span(seconds: u64) -> String {
@@ -137,7 +153,7 @@ fn span(seconds: u64) -> String {
 
 fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
     let width =
-        |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+        |column: usize| rows.iter().map(|row| printable::width(&row[column])).max().unwrap_or(0);
     let widths: [usize; N] = std::array::from_fn(width);
     let mut text = String::new();
     for row in rows {
@@ -145,7 +161,8 @@ fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
             if column + 1 == N {
                 text.push_str(cell);
             } else {
-                let _ = write!(text, "{cell:<width$}  ", width = widths[column]);
+                text.push_str(&printable::column(cell, widths[column]));
+                text.push_str("  ");
             }
         }
         text.push('\n');
@@ -172,7 +189,8 @@ mod tests {
     }
 
     #[test]
-    fn a_name_cannot_move_the_cursor() {
-        assert_eq!(printable("a\u{1b}[2Jb\n"), "a\u{fffd}[2Jb\u{fffd}");
+    fn a_name_neither_moves_the_cursor_nor_a_column() {
+        let rows = [["中文".to_owned(), "b".to_owned()], ["a".to_owned(), "c".to_owned()]];
+        assert_eq!(aligned(&rows), "中文  b\na     c\n");
     }
 }

@@ -60,7 +60,7 @@ pub(super) async fn planted(world: World<'_>, client: &Client) -> Result<(), Hos
     a.host.hang_up().await;
 
     // As when it had been idle for long: quiesced, looked at, stopped.
-    let end = End { reason: EndReason::Idle, discard: false, force: false };
+    let end = End::by(EndReason::Idle);
     let stopped =
         client.stop(&session, &end).await.map_err(|error| HostError::Call(name, error))?;
     let looked = stopped.last_end.and_then(|end| end.evidence);
