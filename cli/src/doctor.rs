@@ -148,7 +148,9 @@ fn meaning(tier: Option<Tier>) -> &'static str {
             "other sessions' files cannot be opened; metadata of known paths leaks (SECURITY.md); no unix sockets before \
              Linux 7.1"
         }
-        Some(Tier::Namespace) => "other sessions' files and processes do not exist",
+        Some(Tier::Namespace) => {
+            "other sessions' files and processes do not exist; domain where a profile has sessions share a worker"
+        }
         Some(Tier::Pod) => "a Pod for each session",
     }
 }
@@ -205,7 +207,7 @@ mod tests {
     fn a_good_machine_is_told_nothing_to_do() {
         let text = render(&report(Some(Tier::Namespace), true));
         assert!(
-            text.contains("tier: namespace (other sessions' files and processes do not exist)")
+            text.contains("tier: namespace (other sessions' files and processes do not exist;")
         );
         assert!(!text.contains("to get more"), "{text}");
     }

@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 
 use casemate_protocol::policy::decide::{self, Outcome, Setting, Transport, Way};
 use casemate_protocol::policy::learn::{Denials, Proposal, propose, write};
-use casemate_protocol::policy::{Access, Learning, PathTemplate, Policy, SocketFamily};
+use casemate_protocol::policy::{Access, Learning, PathTemplate, Place, Policy, SocketFamily};
 use casemate_sandbox::{Attempt, Places, Recorder};
 
 use crate::told;
@@ -147,6 +147,16 @@ impl Learner {
                 known.display()
             ));
         }
+        // In a namespace of its own they are elsewhere than in the policy of the next session.
+        for (place, name) in [(Place::Programs, "{programs}"), (Place::Skills, "{skills}")] {
+            let shown = self.setting.places.get(&place).into_iter().flatten();
+            let mut shown = shown.filter(|root| is_shown_there(root));
+            if shown.any(|root| asked.starts_with(root)) {
+                return Some(format!(
+                    "it has this path in that session alone: write the rule yourself, with {name}, if it is meant"
+                ));
+            }
+        }
         let process = path.strip_prefix("/proc/").and_then(|rest| rest.bytes().next());
         process
             .is_some_and(|first| first.is_ascii_digit())
@@ -157,6 +167,11 @@ impl Learner {
         // A panic elsewhere cannot leave half a change.
         self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Where a session in namespaces of its own sees what lies elsewhere on the machine (ARCHITECTURE.md, "One machine").
+fn is_shown_there(root: &str) -> bool {
+    Path::new(root).starts_with("/programs") || Path::new(root).starts_with("/skills")
 }
 
 impl Recorder for Learner {
@@ -306,7 +321,25 @@ fn granted(policy: &Policy, setting: &Setting) -> Vec<(PathBuf, Vec<Access>)> {
 
 #[cfg(test)]
 mod tests {
+    use casemate_protocol::tier::Tier;
+
     use super::*;
+
+    #[test]
+    fn no_path_is_learned_that_a_session_alone_has() {
+        let policy = Policy::parse(casemate_protocol::policy::DEVELOPER).unwrap();
+        let mut places = Places {
+            skills: Some("/skills".into()),
+            programs: vec!["/programs/0".into(), "/opt/agent".into()],
+            ..Places::new("/work".into(), "/home/agent".into(), "/tmp".into(), Tier::Namespace)
+        };
+        let learner = Learner::of(&policy, "", &mut places, &[]);
+        let why = |path: &str| learner.closed(path).unwrap_or_default();
+        assert!(why("/programs/0/lib/x").contains("{programs}"));
+        assert!(why("/skills/x").contains("{skills}"));
+        // These are where they are on the machine.
+        assert_eq!((why("/opt/agent/x"), why("/srv/x")), (String::new(), String::new()));
+    }
 
     #[test]
     fn the_modes_that_count_are_ones_own_class() {

@@ -62,8 +62,18 @@ impl Logged {
     }
 
     fn allocator(place: &Place) -> Result<Self, Failure> {
-        let found =
-            Found::in_directory(place.home()).map_err(|error| unreadable(ALLOCATOR, &error))?;
+        let home = place.home().display();
+        let none = || {
+            let text = format!(
+                "there is no audit log in {home} yet: the first command that starts the allocator, such as `casemate up`, begins one"
+            );
+            Failure::new(exit::NO_INPUT, text)
+        };
+        let found = match Found::in_directory(place.home()) {
+            Ok(found) => found,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(none()),
+            Err(error) => return Err(unreadable(ALLOCATOR, &error)),
+        };
         let path = place.home().join("audit.head");
         let head = match fs::read_to_string(&path) {
             Ok(text) => Some(text.trim_end().parse().map_err(|error| {
@@ -73,8 +83,7 @@ impl Logged {
             Err(error) => return Err(unreadable("audit.head", &error)),
         };
         if found.is_empty() && head.is_none() {
-            let home = place.home().display();
-            return Err(Failure::new(exit::NO_INPUT, format!("no audit log in {home}")));
+            return Err(none());
         }
         Ok(Self { name: ALLOCATOR.to_owned(), found, anchors: head.into_iter().collect() })
     }

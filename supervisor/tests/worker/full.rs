@@ -1,6 +1,7 @@
 //! A volume that sessions share and one of them fills, its bytes or its inodes: that is said, and the others go on.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::process::Command;
 
 use casemate_protocol::tier::Tier;
@@ -14,12 +15,8 @@ use crate::harness::{Slot, Who, call};
 /// Two sessions on one small volume, which one of them fills.
 #[test]
 fn a_full_disk_is_said_and_the_next_session_and_its_journal_go_on() {
-    if !geteuid().is_root() {
-        println!("SKIP: root, to mount a small volume");
-        return;
-    }
     for tier in BOTH {
-        let volume = SmallVolume::new("size=24m");
+        let Some(volume) = SmallVolume::new("size=24m") else { return };
         let [a, b] = volume.slots(tier);
         let (worker_a, address, mut filler, its_session) = attached(&a);
         let (worker_b, address_b, mut client, session) = attached(&b);
@@ -35,13 +32,7 @@ fn a_full_disk_is_said_and_the_next_session_and_its_journal_go_on() {
         let (answer, updates) = client.answer(id);
         assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
         assert!(format!("{updates:?}").contains("the disk is full"), "{updates:?}");
-        let mut again = Client::attach(address_b, &b.token(Audience::Attach)).unwrap();
-        again.initialize();
-        let load = serde_json::json!({"sessionId": session, "cwd": "/", "mcpServers": []});
-        let id = again.request("session/load", load);
-        let (answer, replayed) = again.answer(id);
-        assert!(answer.get("error").is_none(), "{answer}");
-        let replayed = format!("{replayed:?}");
+        let (_, replayed) = another(&b, address_b, &session);
         let long = replayed.matches('x').count() >= 99_000;
         assert!(replayed.contains("before") && long && replayed.contains("after"), "{tier}");
         assert!(filler.turn(&its_session, "!sh rm big").0 == "end_turn");
@@ -53,12 +44,8 @@ fn a_full_disk_is_said_and_the_next_session_and_its_journal_go_on() {
 /// Two sessions on one volume that has bytes enough, and no room for another file.
 #[test]
 fn where_no_inode_is_left_that_is_said_and_the_next_session_and_its_journal_go_on() {
-    if !geteuid().is_root() {
-        println!("SKIP: root, to mount a small volume");
-        return;
-    }
     for tier in BOTH {
-        let volume = SmallVolume::new("size=64m,nr_inodes=4000");
+        let Some(volume) = SmallVolume::new("size=64m,nr_inodes=4000") else { return };
         let [a, b] = volume.slots(tier);
         let (worker_a, address, mut filler, its_session) = attached(&a);
         let (worker_b, address_b, mut client, session) = attached(&b);
@@ -82,13 +69,7 @@ fn where_no_inode_is_left_that_is_said_and_the_next_session_and_its_journal_go_o
         let said = format!("{updates:?}");
         assert!(said.contains("after") && said.contains("refused"), "{tier} {said}");
         assert!(said.contains("more files only"), "{tier} {said}");
-        let mut again = Client::attach(address_b, &b.token(Audience::Attach)).unwrap();
-        again.initialize();
-        let load = serde_json::json!({"sessionId": session, "cwd": "/", "mcpServers": []});
-        let id = again.request("session/load", load);
-        let (answer, replayed) = again.answer(id);
-        assert!(answer.get("error").is_none(), "{answer}");
-        let replayed = format!("{replayed:?}");
+        let (mut again, replayed) = another(&b, address_b, &session);
         assert!(replayed.contains("before") && replayed.contains("after"), "{tier} {replayed}");
         for at in [address, address_b] {
             assert_eq!(call(at, "GET", "/healthz", None, "").0, 200);
@@ -100,17 +81,32 @@ fn where_no_inode_is_left_that_is_said_and_the_next_session_and_its_journal_go_o
     }
 }
 
+/// Another client of a session, and what it is told of what was said.
+fn another(slot: &Slot, address: SocketAddr, session: &str) -> (Client, String) {
+    let mut client = Client::attach(address, &slot.token(Audience::Attach)).unwrap();
+    client.initialize();
+    let load = serde_json::json!({"sessionId": session, "cwd": "/", "mcpServers": []});
+    let id = client.request("session/load", load);
+    let (answer, replayed) = client.answer(id);
+    assert!(answer.get("error").is_none(), "{answer}");
+    (client, format!("{replayed:?}"))
+}
+
 /// A mount of its own, gone with this.
 struct SmallVolume(tempfile::TempDir);
 
 impl SmallVolume {
-    /// tmpfs(5) with these options.
-    fn new(options: &str) -> Self {
+    /// tmpfs(5) with these options, where this user may mount one.
+    fn new(options: &str) -> Option<Self> {
+        if !geteuid().is_root() {
+            println!("SKIP: root, to mount a small volume");
+            return None;
+        }
         let volume = tempfile::tempdir().unwrap();
         let mut mount = Command::new("mount");
         mount.args(["-t", "tmpfs", "-o", &format!("{options},mode=755"), "none"]);
         assert!(mount.arg(volume.path()).status().unwrap().success());
-        Self(volume)
+        Some(Self(volume))
     }
 
     /// Two slots on it.
