@@ -4,11 +4,12 @@ use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener};
 
 use casemate_audit::Found;
+use casemate_protocol::tier::Tier;
 use casemate_protocol::token::Audience;
 use serde_json::Value;
 
 use crate::client::{Client, text_of};
-use crate::harness::{ALL, Slot, Worker, call, example};
+use crate::harness::{ALL, Slot, Who, Worker, call, example};
 
 struct Room {
     worker: Worker,
@@ -284,4 +285,31 @@ fn ten_thousand_refusals_are_a_few_lines_and_the_supervisor_answers() {
             .count();
         assert!(refused <= 20, "{tier} {who:?}: {refused} lines of the audit log");
     }
+}
+
+/// A flood of calls, of kinds of sockets that are all different, and of both between lines of the agent's own: each is a number.
+#[test]
+fn however_many_calls_are_refused_the_supervisor_takes_no_more_memory() {
+    let slot = Slot::new(Tier::Domain, Who::User);
+    let mut room = room(&slot);
+    let flood = |times: u32| {
+        format!(
+            "perl -e '$call = `uname -m` =~ /x86/ ? 310 : 270; for (1..{times}) {{ syscall($call, $$, 0, 0, 0, 0, 0); socket(S, 50 + $_ % 1000, $_ % 7, $_ % 900) }}'"
+        )
+    };
+    let pid = room.worker.pid();
+    let resident = || {
+        let statm = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap();
+        statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
+    };
+    room.shell(&flood(5_000));
+    let before = (resident(), room.metric(&slot, "actions_refused_total"));
+    let (_, told) = room.shell(&flood(50_000));
+    let (after, refused) = (resident(), room.metric(&slot, "actions_refused_total"));
+    println!("resident {} KiB before and {} KiB after", before.0 >> 10, after >> 10);
+    assert!(refused - before.1 >= 100_000, "{refused}");
+    assert!(told.len() <= 6, "{told:?}");
+    assert!(after < before.0 + (4 << 20), "{before:?} {after}");
+    assert_eq!(call(room.address, "GET", "/healthz", None, "").0, 200);
+    room.worker.stop();
 }
