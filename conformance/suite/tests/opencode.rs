@@ -52,7 +52,7 @@ fn in_a_session_it_writes_runs_is_cancelled_and_goes_on_after_its_worker_was_kil
         scene.crash(host, &session).await;
 
         let host = scene.host().await;
-        host.load(&session, cwd).await.unwrap();
+        assert_eq!(host.load(&session, cwd).await.unwrap(), "reloaded");
         assert!(host.replayed(&session).contains(first), "{}", host.replayed(&session));
         assert!(host.named().iter().all(|named| *named == session), "{:?}", host.named());
         assert_eq!(host.prompt(&session, "do: recall").await.unwrap(), StopReason::EndTurn);
@@ -61,7 +61,8 @@ fn in_a_session_it_writes_runs_is_cancelled_and_goes_on_after_its_worker_was_kil
         let last = seen.iter().rfind(|seen| !seen.tools.is_empty()).unwrap();
         assert!(last.user.iter().any(|text| text.contains(first)), "{:?}", last.user);
         assert!(scene.worktree(&session).join("made").exists());
-        assert!(host.quit().await.success());
+        assert_eq!(host.told(&session), [""; 0]);
+        scene.is_reset(host, &session).await;
     });
 }
 

@@ -34,7 +34,7 @@ fn lives_through_it(agent: RealAgent) {
         scene.crash(host, &session).await;
 
         let host = scene.host().await;
-        host.load(&session, cwd).await.unwrap();
+        assert_eq!(host.load(&session, cwd).await.unwrap(), "reloaded");
         set_mode(&scene, &host, &session).await;
         assert!(host.replayed(&session).contains(first), "{}", host.replayed(&session));
         assert_eq!(host.prompt(&session, "and more").await.unwrap(), StopReason::EndTurn);
@@ -44,7 +44,8 @@ fn lives_through_it(agent: RealAgent) {
         assert_eq!(scene.stub.asked("and more"), 1, "a prompt reaches the model once");
         assert_eq!(scene.stub.asked(first), 1, "a replay is no prompt");
         assert!(scene.worktree(&session).join("made").exists());
-        assert!(host.quit().await.success());
+        assert_eq!(host.told(&session), [""; 0]);
+        scene.is_reset(host, &session).await;
     });
 }
 

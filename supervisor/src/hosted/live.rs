@@ -1,5 +1,6 @@
 //! A session that is served: what the endpoints know of it, and its generation, which runs until it is over.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +24,7 @@ use crate::relay::attachments::Attachments;
 use crate::relay::driver::{self, FromClient, Order};
 use crate::relay::generation::{Generation, Parts};
 use crate::relay::journal::Journals;
+use crate::relay::prompts::Prompts;
 use crate::relay::saved;
 use crate::relay::view::View;
 
@@ -114,6 +116,7 @@ pub fn start(
         session: ready.session,
         wall,
         journals: Journals::open(&state).map_err(volume)?,
+        prompts: Rc::new(RefCell::new(Prompts::open(&state).map_err(volume)?)),
         state,
         inspector: ready.inspector,
         bounds: Rc::clone(&ready.bounds),

@@ -23,7 +23,6 @@ use super::confined::RunError;
 use super::lines::Lines;
 use super::reaper::Session;
 use super::stderr::StderrLog;
-use crate::relay::receipts::Receipts;
 
 /// How to start it, ready to be started any number of times.
 #[derive(Debug, Clone)]
@@ -59,11 +58,10 @@ pub struct Agent {
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
 /// What goes to the agent, in order.
-#[derive(Debug)]
 enum Word {
     Line(Vec<u8>),
-    /// All before it is written: whose lines up to which that settles.
-    Mark(Rc<Receipts>, u64),
+    /// To be done once all before it is written.
+    Then(Box<dyn FnOnce()>),
 }
 
 /// Lines on their way to the agent.
@@ -159,9 +157,9 @@ impl Stdin {
             while let Some(word) = queue.recv().await {
                 let mut line = match word {
                     Word::Line(line) => line,
-                    Word::Mark(receipts, to) => {
+                    Word::Then(act) => {
                         if whole {
-                            receipts.settle(to);
+                            act();
                         }
                         continue;
                     }
@@ -188,10 +186,10 @@ impl Stdin {
         let _ = self.words.send(Word::Line(line));
     }
 
-    /// Settles lines of a client once all that was queued is written.
-    pub fn mark(&self, receipts: Rc<Receipts>, to: u64) {
+    /// Does something once all that was queued is written whole; never, where it was not.
+    pub fn then(&self, act: impl FnOnce() + 'static) {
         // As above.
-        let _ = self.words.send(Word::Mark(receipts, to));
+        let _ = self.words.send(Word::Then(Box::new(act)));
     }
 
     /// Bytes that the agent has not read yet.

@@ -6,6 +6,7 @@ pub mod driver;
 pub mod generation;
 pub mod journal;
 pub mod outbox;
+pub mod prompts;
 pub mod receipts;
 pub mod saved;
 pub mod spool;

@@ -47,7 +47,8 @@ mod tests {
     fn it_comes_back_and_damage_is_not_taken_for_absence() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(read(dir.path()).unwrap(), Saved::default());
-        let saved = Saved { acp_session: Some("x".into()), prompted: true };
+        let untold = [("x".to_owned(), "lost".to_owned())].into();
+        let saved = Saved { acp_session: Some("x".into()), prompted: true, untold };
         write(dir.path(), &saved).unwrap();
         assert_eq!(read(dir.path()).unwrap(), saved);
         std::fs::write(dir.path().join(NAME), "{").unwrap();

@@ -8,6 +8,7 @@ mod audit;
 mod bad_input;
 mod bounds;
 mod client;
+mod continuity;
 mod door;
 mod ends;
 mod exec;

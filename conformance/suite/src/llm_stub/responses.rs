@@ -47,16 +47,18 @@ pub(super) fn events(model: &Value, answer: &Answer) -> Vec<Event> {
     let mut events = vec![Event::typed("response.created", created)];
     let done = match answer {
         Answer::Text(pieces, _) => {
+            // Codex keeps its history by these: with one for all of them a replay ends at the first.
+            let id = fresh_id("msg");
             let message = |status: &str, content: Value| {
                 json!({
-                    "id": "msg_stub", "type": "message", "role": "assistant", "status": status,
+                    "id": id, "type": "message", "role": "assistant", "status": status,
                     "content": content,
                 })
             };
             events.push(item("response.output_item.added", &message("in_progress", json!([]))));
             events.extend(pieces.iter().map(|piece| {
                 let delta = json!({
-                    "item_id": "msg_stub", "output_index": 0, "content_index": 0, "delta": piece,
+                    "item_id": id, "output_index": 0, "content_index": 0, "delta": piece,
                 });
                 Event::typed("response.output_text.delta", delta).then_pause()
             }));

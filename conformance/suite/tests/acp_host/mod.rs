@@ -101,14 +101,16 @@ impl Host {
         Ok(in_time(self.link.send_request(request).block_task()).await?.session_id)
     }
 
-    /// `session/load`.
+    /// `session/load`; what became of the conversation.
     pub(crate) async fn load(
         &self,
         session: &SessionId,
         cwd: &std::path::Path,
-    ) -> Result<(), Error> {
+    ) -> Result<String, Error> {
         let request = LoadSessionRequest::new(session.clone(), cwd);
-        in_time(self.link.send_request(request).block_task()).await.map(|_| ())
+        let loaded = in_time(self.link.send_request(request).block_task()).await?;
+        let outcome = loaded.meta.as_ref().map(|meta| &meta["casemate"]["continuity"]);
+        Ok(outcome.and_then(|outcome| outcome.as_str()).unwrap_or_default().to_owned())
     }
 
     /// `session/prompt`, to the end of the turn.
@@ -150,6 +152,19 @@ impl Host {
             SessionUpdate::UserMessageChunk(chunk) => Some(&chunk.content),
             _ => None,
         })
+    }
+
+    /// What casemate has told the user in a session, all turns.
+    pub(crate) fn told(&self, session: &SessionId) -> Vec<String> {
+        let updates = self.updates.lock().unwrap_or_else(PoisonError::into_inner);
+        let of = updates.iter().filter(|update| update.session_id == *session);
+        of.filter_map(|update| match &update.update {
+            SessionUpdate::ToolCall(call) if call.title.starts_with("casemate: ") => {
+                Some(call.title.clone())
+            }
+            _ => None,
+        })
+        .collect()
     }
 
     fn texts(

@@ -65,6 +65,31 @@ impl Scene {
         assert_eq!(self.stub.asked("after it"), 1, "a prompt reaches the model once");
     }
 
+    /// The conversation is taken from the agent: its host is told as ACP has it, the user in the next turn.
+    pub(crate) async fn is_reset(&self, host: Host, session: &SessionId) {
+        let (cwd, worktree) = (self.place.path(), self.worktree(session));
+        self.crash(host, session).await;
+        self.forget(&worktree);
+        let host = self.host().await;
+        // Whatever code the agent has for it: the rows of `continuity::quirks` are held against the agents here.
+        let refused = host.load(session, cwd).await.unwrap_err();
+        assert_eq!(i32::from(refused.code), -32002, "{refused:?}");
+        let data = refused.data.unwrap_or_default();
+        assert_eq!(data["casemate"]["continuity"], "reset", "{data}");
+        assert_eq!(host.new_session(cwd).await.unwrap(), *session, "the files are the same");
+        let stop = host.prompt(session, "anybody there?").await.unwrap();
+        assert_eq!(stop, StopReason::EndTurn);
+        let told = host.told(session);
+        assert!(told.len() == 1 && told[0].contains("context reset"), "{told:?}");
+        assert!(host.quit().await.success());
+    }
+
+    /// Takes from the agent all that it remembers: its HOME is as it was made. `worktree` is its session's.
+    fn forget(&self, worktree: &Path) {
+        let home = worktree.parent().expect("it lies in the session's tree").join("home");
+        remove_beside(&self.place.path().join("template"), &home);
+    }
+
     /// Kills the session's worker, whose processes must all be gone then, and the host.
     pub(crate) async fn crash(&self, host: Host, session: &SessionId) {
         let pid = i32::try_from(self.worker(session).pid).unwrap();
@@ -78,5 +103,18 @@ impl Scene {
         });
         assert!(gone.is_some(), "outlived their killed worker: {family:?}");
         host.crash().await;
+    }
+}
+
+/// Leaves in a directory what its template has.
+fn remove_beside(template: &Path, directory: &Path) {
+    for entry in std::fs::read_dir(directory).unwrap().map(Result::unwrap) {
+        let (path, kept) = (entry.path(), template.join(entry.file_name()));
+        match (entry.file_type().unwrap().is_dir(), kept.exists()) {
+            (true, true) => remove_beside(&kept, &path),
+            (true, false) => std::fs::remove_dir_all(path).unwrap(),
+            (false, true) => {}
+            (false, false) => std::fs::remove_file(path).unwrap(),
+        }
     }
 }

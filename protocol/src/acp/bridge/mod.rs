@@ -10,7 +10,7 @@
 //! - Each request of the host is answered once. A request whose worker is lost gets an error that says whether it may
 //!   be sent again ([`crate::codes::Delivery`]); a prompt that certainly never left goes to the next worker instead.
 //! - Nothing of an ended connection reaches a newer one. Detach is not close.
-//! - A conversation that is lost is announced inside the next turn.
+//! - A conversation that is lost goes on as a new one in the same session; the worker says so inside the next turn.
 
 mod attach;
 mod edit;

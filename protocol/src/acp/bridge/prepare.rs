@@ -2,7 +2,7 @@
 //!
 //! Up to four requests of our own, one at a time: `initialize` (the host's, stripped), the `authenticate` that another
 //! worker accepted, a load whose replay is swallowed (only where the host goes on as if nothing had happened), and, where
-//! that fails, a `session/new`, which is announced. Only then do waiting requests go out, so that an id of ours never meets
+//! that fails, a `session/new`, of which the worker tells the user. Only then do waiting requests go out, so that an id of ours never meets
 //! one of the host's.
 
 use crate::acp::bridge::session::{Kind, Sent, State, Step, Waiting};
@@ -32,11 +32,7 @@ impl Bridge {
             Step::Authenticate => self.open(index, link, out),
             Step::Reload if frame.part("error").is_none() => self.ready(index, link, out),
             Step::Reload => {
-                let why = error_text(frame);
                 let Some(session) = self.sessions.get_mut(&index) else { return };
-                session.notices.push(format!(
-                    "context reset: the earlier conversation could not be loaded ({why}); the files are as they were"
-                ));
                 session.state = State::Preparing(link, Step::Renew);
                 let params = format!(r#"{{"cwd":{},"mcpServers":[]}}"#, session.cwd);
                 out.push(Action::ToWorker(link, message::request(OWN_ID, "session/new", &params)));

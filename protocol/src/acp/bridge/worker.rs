@@ -8,10 +8,6 @@ use crate::acp::fault::Fault;
 use crate::acp::frame::{self, Frame};
 use crate::codes::{Delivery, rpc};
 
-/// What a host must learn that asked for the history and gets none.
-const RESUMED: &str =
-    "the earlier conversation goes on; this agent cannot show what was said before";
-
 /// Lines kept for a conversation whose `session/new` is not answered; agents send a handful.
 const HELD: usize = 1024;
 
@@ -155,18 +151,11 @@ impl Bridge {
                 session.claimed = session.used;
             }
             Kind::Load if failed && sent.line.is_some() => {
-                session.notices.push(RESUMED.into());
                 let line = sent.line.unwrap_or_default();
                 let again = Waiting { kind: Kind::Load, id: id.to_owned(), line };
                 return self.forward(index, again, out);
             }
-            Kind::Load if failed => {
-                session.notices.retain(|notice| notice != RESUMED);
-                session.notices.push(
-                    "context reset: the earlier conversation could not be loaded; the files are as they were".into(),
-                );
-                self.unloaded = Some(index);
-            }
+            Kind::Load if failed => self.unloaded = Some(index),
             Kind::Load => self.unloaded = None,
             Kind::Authenticate if !failed => self.authenticate = sent.line,
             _ => {}

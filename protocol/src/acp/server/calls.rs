@@ -121,6 +121,9 @@ impl Server {
             Purpose::Open(ref session) => self.opened(&call, session, frame, out),
             Purpose::Prompt => {
                 self.sum_refusals(out);
+                if is_error(frame) {
+                    self.prompt_refused(out);
+                }
                 self.hand_back(&call, frame, out);
                 self.turn_ended(key, now, out);
             }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Conn;
+use crate::acp::continuity::replay::Replay;
 use crate::acp::frame;
 
 /// How many conversations an agent may name in updates before the answer that creates them.
@@ -13,8 +14,12 @@ const EARLY: usize = 16;
 pub(super) struct Opening {
     /// Who asked.
     pub(super) conn: Conn,
-    /// `session/load`: what the agent sends now is the conversation's past.
+    /// Who asked wants to see the conversation's past.
+    pub(super) shows: bool,
+    /// The agent was asked by `session/load`: what it sends now is the conversation's past.
     pub(super) replays: bool,
+    /// How many prompts are recorded, and which of them the agent has shown; `None` where there is no record.
+    pub(super) recorded: Option<(usize, Replay)>,
     /// Who asked for the same meanwhile: connection, id, wants a replay.
     pub(super) waiters: Vec<(Conn, String, bool)>,
 }

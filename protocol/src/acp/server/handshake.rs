@@ -5,8 +5,9 @@
 
 use super::calls::{Purpose, is_error};
 use super::{Action, Agent, Conn, Server};
+use crate::acp::continuity::quirks::AgentInfo;
 use crate::acp::fault::{Fault, error_line};
-use crate::acp::frame::{self, Frame};
+use crate::acp::frame::Frame;
 use crate::codes::{Delivery, rpc};
 
 /// What is known of the agent's answer.
@@ -46,6 +47,15 @@ impl Handshake {
         let Self::Said(line) = self else { return None };
         let frame = Frame::parse(line).ok()?;
         Some(frame.get(&["result", "agentCapabilities", "loadSession"]) == Some("true"))
+    }
+
+    /// How the agent names itself; empty where it does not.
+    pub(super) fn agent_info(&self) -> AgentInfo {
+        let Self::Said(line) = self else { return AgentInfo::default() };
+        let Ok(frame) = Frame::parse(line) else { return AgentInfo::default() };
+        let member = |name| frame.get_string(&["result", "agentInfo", name]).map(String::from);
+        let member = |name| member(name).unwrap_or_default();
+        AgentInfo { name: member("name"), version: member("version") }
     }
 }
 
@@ -143,15 +153,9 @@ impl Server {
 
 /// What to say where the agent cannot load: names the agent as it named itself.
 pub(super) fn cannot_load(handshake: &Handshake) -> String {
-    let name = match handshake {
-        Handshake::Said(line) => Frame::parse(line).ok().and_then(|answer| {
-            let name = answer.get(&["result", "agentInfo", "name"])?;
-            frame::string(name).map(String::from)
-        }),
-        _ => None,
-    };
+    let name = handshake.agent_info().name;
     format!(
         "{} does not offer session/load, so this conversation cannot be continued: start one with session/new",
-        name.as_deref().unwrap_or("the agent")
+        if name.is_empty() { "the agent" } else { &name }
     )
 }

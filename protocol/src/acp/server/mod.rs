@@ -8,6 +8,7 @@
 //! | `door` | one connection at a time; `initialize` first |
 //! | `handshake` | the agent hears `initialize` once |
 //! | `setup`, `conversations` | the agent sets each conversation up once; a later load is answered here |
+//! | `continuity` | whether a loaded conversation is still the one that was left; a lost one is told |
 //! | `calls`, `ids` | an answer finds its asker under the asker's own id, or nobody |
 //! | `turns`, `cancel` | one turn at a time; a cancel hits what it was meant for, or nothing |
 //! | `asks` | each request of the agent is answered once |
@@ -19,12 +20,16 @@
 //! Invariants: lines for the agent hold no line break; what is not spliced arrives byte for byte; every request of a
 //! connection that stays is answered exactly once; nothing of a connection that is gone is sent to another one.
 
+use std::collections::BTreeMap;
+
+use crate::acp::continuity::record::{Entry, Record};
 use crate::worker::Activity;
 
 mod agent;
 mod asks;
 mod calls;
 mod cancel;
+mod continuity;
 mod conversations;
 mod door;
 mod ending;
@@ -61,6 +66,9 @@ pub struct Saved {
     pub acp_session: Option<String>,
     /// At least one prompt was given to the agent.
     pub prompted: bool,
+    /// What the user must learn in the next turn of a conversation: that an earlier one was lost, or may be.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub untold: BTreeMap<String, String>,
 }
 
 /// What happened.
@@ -80,6 +88,13 @@ pub enum Event<'a> {
     AgentEnded {
         /// What ended it, in words.
         cause: &'a str,
+    },
+    /// Answers [`Action::Recall`], before anything else happens.
+    Recalled {
+        /// The agent's session id.
+        session: &'a str,
+        /// The record of its prompts; `None` where there is none that can be relied upon.
+        record: Option<&'a Record>,
     },
     /// Something that whoever prompts should know, in one sentence.
     Notice(&'a str),
@@ -128,6 +143,19 @@ pub enum Action {
         /// The agent's session id.
         session: String,
     },
+    /// Append to the record of an ACP session's prompts, once all lines for the agent before it are written whole; where
+    /// they were not, do nothing.
+    Record {
+        /// The agent's session id.
+        session: String,
+        /// What.
+        entry: Entry,
+    },
+    /// Tell what the record of an ACP session says ([`Event::Recalled`]).
+    Recall {
+        /// The agent's session id.
+        session: String,
+    },
     /// Make durable before any later action.
     Save(Saved),
     /// A line for the worker's log.
@@ -144,6 +172,8 @@ pub struct Server {
     handshake: handshake::Handshake,
     calls: calls::Calls,
     conversations: conversations::Conversations,
+    /// The conversation whose load failed last.
+    failed: Option<continuity::Failed>,
     turns: turns::Turns,
     asks: asks::Asks,
     notices: notices::Notices,
@@ -172,6 +202,7 @@ impl Server {
             handshake: handshake::Handshake::default(),
             calls: calls::Calls::default(),
             conversations: conversations::Conversations::default(),
+            failed: None,
             turns: turns::Turns::default(),
             asks: asks::Asks::default(),
             notices: notices::Notices::default(),
@@ -193,6 +224,7 @@ impl Server {
             Event::Disconnected(conn) => self.disconnected(conn, now, out),
             Event::FromAgent(line) => self.agent_wrote(line, now, out),
             Event::AgentEnded { cause } => self.agent_ended(cause, out),
+            Event::Recalled { session, record } => self.recalled(session, record),
             Event::Notice(text) => self.notice(text, out),
             Event::Refused { what, why, times } => self.refused(what, why, times, out),
             Event::RefusedMore(times) => self.refused_more(times),

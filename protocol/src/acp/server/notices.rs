@@ -3,7 +3,7 @@
 //! Said inside a turn, as a tool call that is complete: outside of one a client would show it as the beginning of the next.
 //! What comes while no turn runs waits for the next one. It is no word of the agent's, so it is not journaled.
 
-use super::{Action, Server, lines};
+use super::{Action, Conn, Server, lines};
 
 /// More than this is not kept for a next turn: the oldest go.
 const MOST: usize = 8;
@@ -33,11 +33,16 @@ impl Server {
         if !client.attached.contains(session) {
             return;
         }
-        let session = lines::quote(session);
-        for text in self.notices.waiting.drain(..) {
-            self.notices.said += 1;
-            let id = format!("casemate-notice-{}", self.notices.said);
-            out.push(Action::ToClient(client.conn, lines::notice(&session, &id, &text)));
+        let (conn, session) = (client.conn, lines::quote(session));
+        for text in std::mem::take(&mut self.notices.waiting) {
+            self.say(conn, &session, &text, out);
         }
+    }
+
+    /// Says it to this client; `session` is raw JSON.
+    pub(super) fn say(&mut self, conn: Conn, session: &str, text: &str, out: &mut Vec<Action>) {
+        self.notices.said += 1;
+        let id = format!("casemate-notice-{}", self.notices.said);
+        out.push(Action::ToClient(conn, lines::notice(session, &id, text)));
     }
 }

@@ -9,6 +9,8 @@ use super::calls::{Call, Purpose, is_error};
 use super::conversations::Opening;
 use super::handshake::cannot_load;
 use super::{Action, Conn, Server, lines};
+use crate::acp::continuity::record::Entry;
+use crate::acp::continuity::{Outcome, meta};
 use crate::acp::frame::{self, Frame};
 use crate::codes::rpc;
 
@@ -18,11 +20,11 @@ impl Server {
     /// A client asked for a conversation.
     pub(super) fn setup(&mut self, conn: Conn, frame: &Frame<'_>, out: &mut Vec<Action>) {
         let id = frame.id().unwrap_or("null");
-        let Some(edits) = rewrite(frame, &self.settings.worktree) else {
+        let Some(mut edits) = rewrite(frame, &self.settings.worktree) else {
             let message = format!("params of {} must be an object", frame.method());
             return self.refuse(conn, id, rpc::INVALID_PARAMS, &message, out);
         };
-        let replay = match frame.method() {
+        let shows = match frame.method() {
             "session/load" => true,
             "session/resume" => false,
             _ => {
@@ -35,20 +37,29 @@ impl Server {
             return self.refuse(conn, id, rpc::INVALID_PARAMS, message, out);
         };
         if self.conversations.is_live(&session) {
-            return self.tell_again(conn, id, &session, replay, out);
+            return self.tell_again(conn, id, &session, shows, out);
         }
         if let Some(opening) = self.conversations.opening.get_mut(&*session) {
-            return opening.waiters.push((conn, id.to_owned(), replay));
+            return opening.waiters.push((conn, id.to_owned(), shows));
         }
-        if replay && self.handshake.loads() == Some(false) {
+        let loads = self.handshake.loads();
+        if shows && loads == Some(false) {
             let message = cannot_load(&self.handshake);
+            self.has_failed(&session, &message, None);
+            out.push(Action::Recall { session: session.into_owned() });
             return self.refuse(conn, id, rpc::NOT_FOUND, &message, out);
         }
+        let replays = shows || loads == Some(true);
+        if replays && !shows {
+            // Only a replay shows that it is the same conversation; whoever asked does not see it.
+            edits.extend(as_load(frame));
+        }
         self.conversations.own(&session);
-        if replay {
+        if replays {
             out.push(Action::ForgetJournal { session: session.to_string() });
         }
-        let opening = Opening { conn, replays: replay, waiters: Vec::new() };
+        out.push(Action::Recall { session: session.to_string() });
+        let opening = Opening { conn, shows, replays, recorded: None, waiters: Vec::new() };
         self.conversations.opening.insert(session.to_string(), opening);
         self.forward(conn, frame, Purpose::Open(session.into_owned()), edits, out);
     }
@@ -60,8 +71,15 @@ impl Server {
         if self.conversations.own(&session) {
             out.push(Action::ForgetJournal { session: session.to_string() });
         }
+        // Before it is the newest: whoever comes after a crash in between loads the one before it again.
+        let anew = self.begins_anew(&session, out);
         self.now_lives(&session, frame, out);
-        self.hand_back(call, frame, out);
+        out.push(Action::Record { session: session.to_string(), entry: Entry::Begin });
+        if anew {
+            self.hand_outcome(call, frame, Outcome::Reset, out);
+        } else {
+            self.hand_back(call, frame, out);
+        }
         self.attach(call.conn, &session, out);
     }
 
@@ -73,20 +91,26 @@ impl Server {
         frame: &Frame<'_>,
         out: &mut Vec<Action>,
     ) {
-        let opening = self.conversations.opening.remove(session);
+        let mut opening = self.conversations.opening.remove(session);
         if is_error(frame) {
             // What it replayed before it failed is no conversation.
             if opening.as_ref().is_some_and(|opening| opening.replays) {
                 out.push(Action::ForgetJournal { session: session.to_owned() });
             }
-            self.hand_back(call, frame, out);
-            for (conn, id, _) in opening.into_iter().flat_map(|opening| opening.waiters) {
-                self.hand_to(conn, &id, frame, out);
+            let sent = opening.as_ref().and_then(|opening| Some(opening.recorded.as_ref()?.0));
+            let error = self.load_error(session, sent, frame);
+            let waiters = opening.into_iter().flat_map(|opening| opening.waiters);
+            let first = (call.conn, call.id.clone(), false);
+            for (conn, id, _) in std::iter::once(first).chain(waiters) {
+                self.hand_edited(conn, &id, frame, "error", error.clone(), out);
             }
             return;
         }
         self.now_lives(session, frame, out);
-        self.hand_back(call, frame, out);
+        let recorded = opening.as_mut().and_then(|opening| opening.recorded.take());
+        let replays = opening.as_ref().is_some_and(|opening| opening.replays);
+        let outcome = self.judge(session, recorded, replays, out);
+        self.hand_outcome(call, frame, outcome, out);
         self.attach(call.conn, session, out);
         for (conn, id, replay) in opening.into_iter().flat_map(|opening| opening.waiters) {
             self.tell_again(conn, &id, session, replay, out);
@@ -108,7 +132,8 @@ impl Server {
         if replay {
             out.push(Action::Replay { conn, session: session.to_owned() });
         }
-        let result = self.conversations.result(session).unwrap_or("{}").to_owned();
+        let result = self.conversations.result(session).unwrap_or("{}");
+        let result = meta::result(result, Outcome::Resumed);
         self.reply(conn, id, &result, out);
         self.attach(conn, session, out);
     }
@@ -130,6 +155,15 @@ impl Server {
         client.ready = true;
         self.deliver_asks(out);
     }
+}
+
+/// The edits that make a resume a load, which wants `mcpServers`.
+fn as_load(frame: &Frame<'_>) -> Vec<(Range<usize>, String)> {
+    let method = frame.locate(&["method"]).map(|range| (range, "\"session/load\"".to_owned()));
+    let end = frame.locate(&["params"]).map(|params| params.end - 1);
+    let none = frame.locate(&["params", "mcpServers"]).is_none();
+    let servers = end.filter(|_| none).map(|end| (end..end, r#","mcpServers":[]"#.to_owned()));
+    method.into_iter().chain(servers).collect()
 }
 
 /// The edits of a setup call: the agent works in the worktree, and with nothing that the client's machine offers.

@@ -10,6 +10,8 @@ use std::collections::VecDeque;
 
 use super::calls::Purpose;
 use super::{Action, Conn, Server, lines};
+use crate::acp::continuity::prompt::Prompt;
+use crate::acp::continuity::record::Entry;
 use crate::acp::fault::{Fault, error_line};
 use crate::acp::frame::{self, Frame};
 use crate::codes::{Delivery, rpc};
@@ -158,9 +160,10 @@ impl Server {
             self.saved.prompted = true;
             out.push(Action::Save(self.saved.clone()));
         }
-        if self.conversations.is_live(session) {
-            let prompt = frame.get(&["params", "prompt"]).and_then(frame::array);
-            for block in prompt.unwrap_or_default() {
+        let live = self.conversations.is_live(session);
+        let blocks = frame.get(&["params", "prompt"]).and_then(frame::array).unwrap_or_default();
+        if live {
+            for block in &blocks {
                 out.push(Action::Journal {
                     session: session.to_owned(),
                     line: lines::user_chunk(frame.session().unwrap_or("\"\""), block),
@@ -168,9 +171,14 @@ impl Server {
             }
         }
         let call = self.forward(conn, frame, Purpose::Prompt, Vec::new(), out);
+        if live {
+            let entry = Entry::Sent(Prompt::of(&blocks));
+            out.push(Action::Record { session: session.to_owned(), entry });
+        }
         self.turns.running = Some(Running { call, session: session.to_owned(), cancelled: false });
         self.attach(conn, session, out);
         self.forget_refusals();
+        self.tell_loss(session, out);
         self.say_notices(out);
     }
 

@@ -28,9 +28,14 @@ impl Server {
             self.turns.heard_content(now);
         }
         let live = self.conversations.is_live(&session);
-        let opening = self.conversations.opening.get(&*session);
-        let replays = opening.is_some_and(|opening| opening.replays);
-        let opened_by = opening.map(|opening| opening.conn);
+        let opening = self.conversations.opening.get_mut(&*session);
+        let shows = opening.as_ref().is_some_and(|opening| opening.shows);
+        let opened_by = opening.map(|opening| {
+            if let (true, Some((_, replay))) = (content, &mut opening.recorded) {
+                replay.hear(kind, frame.get(&["params", "update"]).unwrap_or_default());
+            }
+            opening.conn
+        });
         let creating = !live && opened_by.is_none() && self.creates().next().is_some();
 
         let journal = if creating {
@@ -51,7 +56,7 @@ impl Server {
         }
         if let Some(client) = &self.client {
             let seen = if let Some(conn) = opened_by {
-                client.conn == conn && (replays || !content)
+                client.conn == conn && (shows || !content)
             } else if live {
                 client.attached.contains(&*session) && (!content || self.turns.runs(&session))
             } else {

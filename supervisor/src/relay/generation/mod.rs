@@ -36,6 +36,7 @@ use crate::process::overlong::Overlong;
 use crate::process::reaper::Session;
 use crate::relay::journal::Journals;
 use crate::relay::outbox::{Item, Outbox};
+use crate::relay::prompts::Prompts;
 use crate::relay::saved;
 use crate::relay::view::View;
 use crate::told::{Told, Waiting};
@@ -64,6 +65,8 @@ pub struct Parts {
     pub state: PathBuf,
     /// Its journals.
     pub journals: Journals,
+    /// Its records of prompts.
+    pub prompts: Rc<RefCell<Prompts>>,
     /// How to look at the worktree.
     pub inspector: Inspector,
     /// Between TERM and KILL.
@@ -295,10 +298,19 @@ impl Generation {
         let mut actions = Vec::new();
         let now = self.now();
         self.server.handle(event, now, &mut actions);
+        let mut recalled = None;
         for action in actions {
-            self.act(action);
+            if let Action::Recall { session } = action {
+                recalled = Some(session);
+            } else {
+                self.act(action);
+            }
         }
         self.settle();
+        if let Some(session) = recalled {
+            let record = self.parts.prompts.borrow_mut().recall(&session);
+            self.handle(Event::Recalled { session: &session, record: record.as_ref() });
+        }
     }
 
     /// Lines of clients are dealt with when what they led to is written; a prompt that waits for a turn is not.
@@ -307,7 +319,10 @@ impl Generation {
             let Some(receipts) = outbox.receipts() else { continue };
             let Some(to) = receipts.mark(self.server.oldest_waiting(*conn)) else { continue };
             match &self.agent {
-                Some(agent) => agent.stdin.mark(Rc::clone(receipts), to),
+                Some(agent) => {
+                    let receipts = Rc::clone(receipts);
+                    agent.stdin.then(move || receipts.settle(to));
+                }
                 None => receipts.settle(to),
             }
         }
@@ -340,6 +355,13 @@ impl Generation {
                 Ok(None) => {}
                 Err(error) => tracing::error!(%error, "the journal could not be read"),
             },
+            Action::Record { session, entry } => {
+                let Some(agent) = &self.agent else { return };
+                let prompts = Rc::clone(&self.parts.prompts);
+                agent.stdin.then(move || prompts.borrow_mut().append(&session, &entry));
+            }
+            // Answered once the actions beside it are done.
+            Action::Recall { .. } => {}
             Action::Save(saved) => {
                 if let Err(error) = saved::write(&self.parts.state, &saved) {
                     tracing::error!(%error, "what the next generation needs could not be saved");

@@ -177,7 +177,7 @@ fn after_a_failed_load_the_next_session_new_stays_in_that_session() {
     let told = stage.told();
     assert_eq!(told[1]["result"]["sessionId"], session.as_str());
     let prompt = stage.prompts(&session);
-    assert!(stage.told()[0].to_string().contains("context reset"));
+    assert!(stage.told().is_empty(), "it is the worker's to say what was lost");
     let sent = stage.sent(link);
     assert_eq!(
         (&sent[2]["id"], &sent[2]["params"]["sessionId"]),

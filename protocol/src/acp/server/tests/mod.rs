@@ -1,12 +1,13 @@
 //! Tests of the role, a file a rule. [`Room`] plays events in and writes actions down as lines of text:
 //! `start`, `agent< LINE` (to the agent), `1< LINE` (to client 1), `close 1 4001`, `journal S LINE`, `forget S`,
-//! `replay 1 S`, `save S PROMPTED`, `log`.
+//! `replay 1 S`, `save S PROMPTED` (and what is untold), `log`. What is recorded of prompts is asked for and noted apart.
 
 use super::*;
 
 mod asks;
 mod bytes;
 mod cancel;
+mod continuity;
 mod door;
 mod ending;
 mod handshake;
@@ -20,10 +21,11 @@ mod updates;
 /// The settings of all tests.
 const TTL: u64 = 1_000;
 
-/// A server, a clock, and what was done last.
+/// A server, a clock, and what is recorded of prompts, as the relay's task keeps it.
 struct Room {
     server: Server,
     now: u64,
+    records: BTreeMap<String, Vec<u8>>,
 }
 
 fn written(action: &Action) -> String {
@@ -37,8 +39,12 @@ fn written(action: &Action) -> String {
         Action::ForgetJournal { session } => format!("forget {session}"),
         Action::Replay { conn, session } => format!("replay {} {session}", conn.0),
         Action::Save(saved) => {
-            format!("save {} {}", saved.acp_session.as_deref().unwrap_or("-"), saved.prompted)
+            let untold: Vec<&str> = saved.untold.keys().map(String::as_str).collect();
+            let session = saved.acp_session.as_deref().unwrap_or("-");
+            format!("save {session} {} {}", saved.prompted, untold.join(" ")).trim_end().to_owned()
         }
+        Action::Record { session, entry } => format!("record {session} {entry:?}"),
+        Action::Recall { session } => format!("recall {session}"),
         Action::Log(_) => "log".into(),
     }
 }
@@ -51,7 +57,7 @@ impl Room {
 
     fn with(saved: Saved) -> Self {
         let settings = Settings { worktree: "/work".into(), permission_ttl_ms: TTL };
-        Self { server: Server::new(settings, saved, 0), now: 0 }
+        Self { server: Server::new(settings, saved, 0), now: 0, records: BTreeMap::new() }
     }
 
     /// Client 1 has initialized; the agent can load.
@@ -85,7 +91,35 @@ impl Room {
     fn event(&mut self, event: Event<'_>) -> Vec<String> {
         let mut out = Vec::new();
         self.server.handle(event, self.now, &mut out);
-        out.iter().map(written).collect()
+        let mut shown = Vec::new();
+        for action in &out {
+            match action {
+                Action::Record { session, entry } => self.record(session, entry),
+                Action::Recall { session } => self.recall(session),
+                other => shown.push(written(other)),
+            }
+        }
+        shown
+    }
+
+    fn record(&mut self, session: &str, entry: &Entry) {
+        let text = self.records.entry(session.to_owned()).or_default();
+        let last = Record::read(text).unwrap().last();
+        text.extend(entry.line(last));
+        text.push(b'\n');
+    }
+
+    fn recall(&mut self, session: &str) {
+        let record = self.records.get(session).map(|text| Record::read(text).unwrap());
+        let event = Event::Recalled { session, record: record.as_ref().filter(|one| one.begun()) };
+        let mut out = Vec::new();
+        self.server.handle(event, self.now, &mut out);
+        assert_eq!(out, []);
+    }
+
+    /// The next generation: nobody is there, and what is durable is what it was.
+    fn replaced(self) -> Self {
+        Self { records: self.records, ..Self::with(self.server.saved().clone()) }
     }
 
     fn connect(&mut self, conn: u64) -> Vec<String> {

@@ -58,7 +58,10 @@ fn a_load_of_a_live_conversation_is_answered_here() {
             2,
             r#"{"id":"l","method":"session/load","params":{"sessionId":"s","cwd":"/x"}}"#
         ),
-        ["replay 2 s", r#"2< {"jsonrpc":"2.0","id":"l","result":{"modes":{"currentModeId":"a"}}}"#]
+        [
+            "replay 2 s",
+            r#"2< {"jsonrpc":"2.0","id":"l","result":{"_meta":{"casemate":{"continuity":"resumed"}},"modes":{"currentModeId":"a"}}}"#
+        ]
     );
 }
 
@@ -69,7 +72,9 @@ fn a_resume_of_a_live_conversation_is_answered_without_its_past() {
     room.join(2);
     assert_eq!(
         room.client(2, r#"{"id":1,"method":"session/resume","params":{"sessionId":"s"}}"#),
-        [r#"2< {"jsonrpc":"2.0","id":1,"result":{"modes":{"currentModeId":"a"}}}"#]
+        [
+            r#"2< {"jsonrpc":"2.0","id":1,"result":{"_meta":{"casemate":{"continuity":"resumed"}},"modes":{"currentModeId":"a"}}}"#
+        ]
     );
 }
 
@@ -87,11 +92,18 @@ fn a_load_of_an_earlier_one_is_the_agents_and_what_it_replays_is_journaled_anew(
     assert_eq!(room.agent(&past), [format!("journal o {past}"), format!("1< {past}")]);
     assert_eq!(
         room.agent(r#"{"id":2,"result":null}"#),
-        ["save o false", r#"1< {"id":1,"result":null}"#]
+        [
+            "save o false",
+            "save o false o",
+            r#"1< {"id":1,"result":{"_meta":{"casemate":{"continuity":"unverified"}}}}"#
+        ]
     );
     assert_eq!(
         room.client(1, r#"{"id":2,"method":"session/load","params":{"sessionId":"o"}}"#),
-        ["replay 1 o", r#"1< {"jsonrpc":"2.0","id":2,"result":{}}"#]
+        [
+            "replay 1 o",
+            r#"1< {"jsonrpc":"2.0","id":2,"result":{"_meta":{"casemate":{"continuity":"resumed"}}}}"#
+        ]
     );
 }
 
@@ -109,7 +121,12 @@ fn a_load_that_comes_while_the_agent_loads_the_same_waits_and_gets_a_whole_repla
     assert_eq!(room.agent(&past), [format!("journal o {past}")]);
     assert_eq!(
         room.agent(r#"{"id":2,"result":{"modes":1}}"#),
-        ["save o false", "replay 2 o", r#"2< {"jsonrpc":"2.0","id":5,"result":{"modes":1}}"#]
+        [
+            "save o false",
+            "save o false o",
+            "replay 2 o",
+            r#"2< {"jsonrpc":"2.0","id":5,"result":{"_meta":{"casemate":{"continuity":"resumed"}},"modes":1}}"#
+        ]
     );
 }
 
@@ -122,14 +139,14 @@ fn a_failed_load_is_passed_on_and_a_new_conversation_works() {
         room.agent(r#"{"id":2,"error":{"code":-32002,"message":"gone"}}"#),
         [
             "forget o",
-            r#"1< {"id":1,"error":{"code":-32002,"message":"gone"}}"#,
-            r#"1< {"id":2,"error":{"code":-32002,"message":"gone"}}"#
+            r#"1< {"id":1,"error":{"code":-32002,"message":"gone","data":{"casemate":{"continuity":"reset"}}}}"#,
+            r#"1< {"id":2,"error":{"code":-32002,"message":"gone","data":{"casemate":{"continuity":"reset"}}}}"#
         ]
     );
     room.client(1, r#"{"id":3,"method":"session/new","params":{}}"#);
     assert_eq!(
         room.agent(r#"{"id":3,"result":{"sessionId":"n"}}"#).last().unwrap(),
-        r#"1< {"id":3,"result":{"sessionId":"n"}}"#
+        r#"1< {"id":3,"result":{"_meta":{"casemate":{"continuity":"reset"}},"sessionId":"n"}}"#
     );
 }
 
@@ -154,13 +171,19 @@ fn an_agent_that_cannot_load_is_loaded_all_the_same_while_the_conversation_lives
     room.agent(r#"{"id":2,"result":{"sessionId":"s"}}"#);
     assert_eq!(
         room.client(1, r#"{"id":2,"method":"session/load","params":{"sessionId":"s"}}"#),
-        ["replay 1 s", r#"1< {"jsonrpc":"2.0","id":2,"result":{}}"#]
+        [
+            "replay 1 s",
+            r#"1< {"jsonrpc":"2.0","id":2,"result":{"_meta":{"casemate":{"continuity":"resumed"}}}}"#
+        ]
     );
 }
 
 #[test]
-fn a_resume_of_an_earlier_one_keeps_its_journal() {
-    let mut room = Room::greeted();
+fn a_resume_of_an_earlier_one_keeps_its_journal_where_the_agent_cannot_load() {
+    let mut room = Room::empty();
+    room.connect(1);
+    room.client(1, r#"{"id":0,"method":"initialize"}"#);
+    room.agent(r#"{"id":1,"result":{}}"#);
     assert_eq!(
         room.client(1, r#"{"id":1,"method":"session/resume","params":{"sessionId":"o"}}"#),
         [r#"agent< {"id":2,"method":"session/resume","params":{"cwd":"/work","sessionId":"o"}}"#]
@@ -212,17 +235,17 @@ fn a_later_load_is_told_the_choices_that_hold_now() {
         r#"{"id":2,"method":"session/set_mode","params":{"sessionId":"s","modeId":"b"}}"#,
     );
     room.agent(r#"{"id":3,"result":{}}"#);
-    assert!(mode(&mut room).contains(r#"{"modes":{"currentModeId":"b"}}"#));
+    assert!(mode(&mut room).contains(r#","modes":{"currentModeId":"b"}}"#));
     room.agent(
         r#"{"method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"current_mode_update","currentModeId":"c"}}}"#,
     );
-    assert!(mode(&mut room).contains(r#"{"modes":{"currentModeId":"c"}}"#));
+    assert!(mode(&mut room).contains(r#","modes":{"currentModeId":"c"}}"#));
     room.client(
         1,
         r#"{"id":2,"method":"session/set_mode","params":{"sessionId":"s","modeId":"d"}}"#,
     );
     room.agent(r#"{"id":4,"error":{"code":1,"message":"no"}}"#);
-    assert!(mode(&mut room).contains(r#"{"modes":{"currentModeId":"c"}}"#));
+    assert!(mode(&mut room).contains(r#","modes":{"currentModeId":"c"}}"#));
 }
 
 #[test]
