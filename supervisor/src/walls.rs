@@ -9,8 +9,8 @@ use casemate_sandbox::{Places, Recorder, Wall, WallError};
 use crate::learning::Learner;
 use crate::words::chain;
 
-/// Makes a policy concrete. `tasks` is how many processes and threads the kernel is to allow, where it counts them for this session
-/// alone.
+/// Makes a policy concrete. `tasks` is how many processes and threads the kernel is to allow the user: the session's bound where it
+/// counts them for this session alone, else a limit well above all that the user has ([`crate::bounds::backstop`]).
 ///
 /// # Errors
 /// [`StartError::Kernel`] where the kernel lacks what the policy requires, [`StartError::Policy`] where it would grant too much or

@@ -4,6 +4,7 @@
 //! watched from here ([`watch`]). [`Bounds`] holds what is known, for the status, the metrics and the words of an end.
 //! What to do about it is decided in [`verdict`].
 
+pub mod backstop;
 mod verdict;
 pub mod watch;
 
@@ -25,6 +26,8 @@ pub struct Bounds {
     session: Rc<Session>,
     limits: policy::Bounds,
     held_by: HeldBy,
+    /// The kernel's limit of all that the user runs, where the session is held by count.
+    backstop: Option<u32>,
     /// Worktree, HOME and scratch, as the supervisor sees them.
     trees: Vec<PathBuf>,
     tasks: Cell<casemate_sandbox::Usage>,
@@ -43,6 +46,7 @@ impl Bounds {
     pub fn set(
         limits: policy::Bounds,
         held_by: HeldBy,
+        backstop: Option<u32>,
         trees: Vec<PathBuf>,
         session: Rc<Session>,
     ) -> Result<Rc<Self>, SpawnError> {
@@ -55,6 +59,7 @@ impl Bounds {
             session,
             limits,
             held_by,
+            backstop,
             trees,
             tasks: Cell::default(),
             measured: Cell::default(),
@@ -116,15 +121,18 @@ impl Bounds {
     /// One line for the status, of what holds and who holds it.
     #[must_use]
     pub fn summary(&self) -> String {
-        Self::words(&self.limits, self.held_by)
+        Self::words(&self.limits, self.held_by, self.backstop)
     }
 
     /// That line, of limits that are still to be set.
     #[must_use]
-    pub fn words(limits: &policy::Bounds, held_by: HeldBy) -> String {
-        let by = match held_by {
-            HeldBy::Kernel => "by the kernel and by count",
-            HeldBy::Watch => "by count",
+    pub fn words(limits: &policy::Bounds, held_by: HeldBy, backstop: Option<u32>) -> String {
+        let by = match (held_by, backstop) {
+            (HeldBy::Kernel, _) => "by the kernel and by count".to_owned(),
+            (HeldBy::Watch, None) => "by count".to_owned(),
+            (HeldBy::Watch, Some(all)) => {
+                format!("by count, and all of the user's by the kernel at {all}")
+            }
         };
         format!("bounds {limits}; processes held {by}")
     }

@@ -23,6 +23,7 @@ use nix::errno::Errno;
 
 use super::state::State;
 use crate::bounds::Bounds;
+use crate::bounds::backstop::backstop;
 use crate::durable::Flush;
 use crate::environment::{self, DEFAULT_PATH};
 use crate::evidence::Inspector;
@@ -133,10 +134,16 @@ pub async fn make(making: Making<'_>) -> Result<Ready, StartError> {
     let report = making.report;
     let mut places = layout.places(&config, file.as_deref(), ports);
     places.never.extend(making.others.iter().cloned());
-    let tasks = policy.bounds.processes.filter(|_| making.alone);
+    let processes = policy.bounds.processes;
+    let (held_by, backstop) = match processes.filter(|_| making.alone) {
+        Some(_) => (HeldBy::Kernel, None),
+        None => (HeldBy::Watch, backstop(processes)),
+    };
+    let tasks = if held_by == HeldBy::Kernel { processes } else { backstop };
     let bounds = Bounds::set(
         policy.bounds,
-        if tasks.is_some() { HeldBy::Kernel } else { HeldBy::Watch },
+        held_by,
+        backstop,
         vec![layout.inside.work.clone(), layout.inside.home.clone(), layout.inside.scratch.clone()],
         Rc::clone(&session),
     )

@@ -1,17 +1,18 @@
 //! What the command may take of the machine: the policy's `[bounds]`, held as for a worker's session, but always by count.
 //!
-//! Whether nobody else runs as the user is not known here, so the kernel is not asked to count it. The spawner counts within the
-//! session's signal scope, hence the layer stands only where the scope does.
+//! Whether nobody else runs as the user is not known here, so the kernel holds all of the user only, well above what there is. The
+//! spawner counts within the session's signal scope, hence the layer stands only where the scope does.
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use casemate_protocol::policy;
 use casemate_protocol::usage::HeldBy;
-use casemate_sandbox::Places;
+use casemate_sandbox::{Places, Wall};
 use tokio::sync::mpsc;
 
 use super::{Refused, broken, say};
+use crate::bounds::backstop::backstop;
 use crate::bounds::{Bounds, watch};
 use crate::process::reaper::Session;
 use crate::relay::driver::Order;
@@ -23,6 +24,7 @@ const ORDERS: usize = 8;
 #[derive(Debug)]
 pub(super) struct Limits {
     bounds: policy::Bounds,
+    backstop: Option<u32>,
     trees: Vec<PathBuf>,
 }
 
@@ -39,17 +41,27 @@ pub(super) struct Held {
 
 impl Limits {
     pub(super) fn of(bounds: policy::Bounds, places: &Places) -> Self {
-        Self { bounds, trees: apart(&[&places.work, &places.home, &places.scratch]) }
+        let backstop = backstop(bounds.processes);
+        Self { bounds, backstop, trees: apart(&[&places.work, &places.home, &places.scratch]) }
+    }
+
+    /// The wall with the kernel's part of it.
+    pub(super) fn wall(&self, wall: Wall) -> Wall {
+        match self.backstop {
+            Some(tasks) => wall.limit_tasks(tasks),
+            None => wall,
+        }
     }
 
     /// One line for the report.
     pub(super) fn summary(&self) -> String {
-        Bounds::words(&self.bounds, HeldBy::Watch)
+        Bounds::words(&self.bounds, HeldBy::Watch, self.backstop)
     }
 
     /// Holds the session to them, and watches its disk.
     pub(super) fn hold(self, session: &Rc<Session>) -> Result<Held, Refused> {
-        let bounds = Bounds::set(self.bounds, HeldBy::Watch, self.trees, Rc::clone(session));
+        let bounds =
+            Bounds::set(self.bounds, HeldBy::Watch, self.backstop, self.trees, Rc::clone(session));
         let bounds = bounds.map_err(|error| broken(&error))?;
         let (open, orders) = mpsc::channel(ORDERS);
         tokio::task::spawn_local(watch::run(Rc::clone(&bounds), open.downgrade()));

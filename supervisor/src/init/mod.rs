@@ -139,6 +139,10 @@ fn start(options: Options) -> Result<u8, Refused> {
     let wall = wall.map_err(|error| not_built(&error))?;
     let env = environment(&options, &policy, &checked.places, chosen)?;
     let limits = chosen.bounds.then(|| Limits::of(policy.bounds, &checked.places));
+    let wall = match &limits {
+        Some(limits) => limits.wall(wall),
+        None => wall,
+    };
     announce(&policy, chosen, &checked, learner.is_some());
     if let Some((name, file)) = options.report.as_deref().zip(report) {
         let mut enforcement = wall.summary();

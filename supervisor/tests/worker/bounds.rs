@@ -326,6 +326,27 @@ fn five_thousand_orphans_are_reaped() {
     worker.stop();
 }
 
+/// The count is a thread's, which a bomb can leave without a turn. Beyond all that the user had and may come to have, the kernel stops it.
+#[test]
+fn where_a_session_is_held_by_count_the_kernel_holds_its_user_well_above_that() {
+    let slot = bounded(Tier::Domain, "400", "64GiB", "4000000");
+    let (worker, address, mut client, session) = attached(&slot);
+    let limits = client.shell(&session, "grep processes /proc/self/limits; ulimit -p 999999");
+    let line = limits.lines().find(|line| line.starts_with("Max processes")).unwrap();
+    let [soft, hard] = [2, 3].map(|at| line.split_whitespace().nth(at).unwrap());
+    assert_eq!(soft, hard, "{limits}");
+    let limit: u32 = hard.parse().expect("a number, not unlimited");
+    assert!(limit > 400 + 1024, "others of the user's have room: {limits}");
+    let raised =
+        client.shell(&session, "ulimit -p unlimited 2>&1; grep processes /proc/self/limits");
+    assert!(raised.contains(&format!(" {limit} ")), "{raised}");
+    let said = format!("by count, and all of the user's by the kernel at {limit}");
+    let status = slot.status(address);
+    assert_eq!(status.usage.tasks_held_by, HeldBy::Watch);
+    assert!(status.enforcement.iter().any(|line| line.contains(&said)), "{status:?}");
+    worker.stop();
+}
+
 #[test]
 fn the_status_says_whom_a_session_runs_as_and_who_holds_its_bounds() {
     for (tier, who, says) in [
