@@ -48,6 +48,9 @@ fn in_a_session_it_writes_runs_is_cancelled_and_goes_on_after_its_worker_was_kil
 
         writes_and_runs(&scene, &host, &session).await;
         scene.is_cancelled(&host, &session).await;
+        scene.is_cancelled_late(&host, &session).await;
+        scene.is_prompted_twice(&host, &session).await;
+        let host = scene.is_left(host, &session).await;
 
         scene.crash(host, &session).await;
 

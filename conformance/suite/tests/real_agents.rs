@@ -30,6 +30,9 @@ fn lives_through_it(agent: RealAgent) {
         assert!(host.said(&session).contains(PLAIN), "{}", host.said(&session));
         works(&scene, &host, &session).await;
         scene.is_cancelled(&host, &session).await;
+        scene.is_cancelled_late(&host, &session).await;
+        scene.is_prompted_twice(&host, &session).await;
+        let host = scene.is_left(host, &session).await;
 
         scene.crash(host, &session).await;
 
@@ -61,6 +64,43 @@ async fn works(scene: &Scene, host: &Host, session: &SessionId) {
     let order = "do: run git rev-parse --show-toplevel > ran";
     assert_eq!(host.prompt(session, order).await.unwrap(), StopReason::EndTurn);
     assert_eq!(read("ran").trim(), "/work", "{}", host.said(session));
+}
+
+/// Its tools ask in this mode, whatever they would do.
+#[test]
+fn claude_is_cancelled_while_it_waits_for_a_permission_that_nobody_answers() {
+    let Some(scene) = Scene::set(RealAgent::Claude) else { return };
+    acp_host::run(async {
+        let cwd = scene.place.path();
+        let host = scene.host().await;
+        let session = host.new_session(cwd).await.unwrap();
+        host.set_mode(&session, "default").await.unwrap();
+        host.hold();
+        let turn = host.prompt(&session, "do: write /work/refused by the agent");
+        let cancel = async {
+            assert!(host.is_asked(1).await);
+            host.cancel(&session);
+        };
+        let (stop, ()) = tokio::join!(turn, cancel);
+        assert_eq!(stop.unwrap(), StopReason::Cancelled);
+        assert_eq!(host.prompt(&session, "after it").await.unwrap(), StopReason::EndTurn);
+        let worktree = scene.worktree(&session);
+        assert!(!worktree.join("refused").exists());
+
+        // One that was asked of a host which is gone is asked of the next, once, and its answer is the agent's.
+        tokio::select! {
+            turn = host.prompt(&session, "do: write /work/granted by the agent") => panic!("{turn:?}"),
+            asked = host.is_asked(2) => assert!(asked),
+        }
+        host.crash().await;
+        let host = scene.host().await;
+        assert_eq!(host.load(&session, cwd).await.unwrap(), "resumed");
+        assert!(host.is_asked(1).await);
+        assert_eq!(host.prompt(&session, "and more").await.unwrap(), StopReason::EndTurn);
+        assert_eq!(std::fs::read_to_string(worktree.join("granted")).unwrap(), "by the agent");
+        assert_eq!((host.asked(), scene.stub.asked("/work/granted")), (1, 1));
+        assert!(host.quit().await.success());
+    });
 }
 
 #[test]

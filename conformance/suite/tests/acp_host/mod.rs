@@ -28,8 +28,19 @@ pub(crate) struct Host {
     child: Child,
     link: ConnectionTo<Agent>,
     updates: Arc<Mutex<Vec<SessionNotification>>>,
+    permissions: Arc<Mutex<Permissions>>,
     end: Option<oneshot::Sender<()>>,
     running: tokio::task::JoinHandle<()>,
+}
+
+/// What the agent has asked for.
+#[derive(Default)]
+struct Permissions {
+    asked: usize,
+    /// From now on nothing is answered.
+    hold: bool,
+    /// One that is dropped would be answered with an error.
+    held: Vec<Box<dyn std::any::Any + Send>>,
 }
 
 // === impl Host ===
@@ -50,6 +61,8 @@ impl Host {
         );
         let updates = Arc::new(Mutex::new(Vec::new()));
         let record = Arc::clone(&updates);
+        let permissions = Arc::new(Mutex::new(Permissions::default()));
+        let asked = Arc::clone(&permissions);
         let (link, linked) = oneshot::channel();
         let (end, ended) = oneshot::channel::<()>();
         let running = tokio::task::spawn_local(async move {
@@ -64,6 +77,14 @@ impl Host {
                 )
                 .on_receive_request(
                     async move |request: RequestPermissionRequest, responder, _| {
+                        {
+                            let mut asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
+                            asked.asked += 1;
+                            if asked.hold {
+                                asked.held.push(Box::new(responder));
+                                return Ok(());
+                            }
+                        }
                         responder.respond(RequestPermissionResponse::new(allow_once(&request)))
                     },
                     agent_client_protocol::on_receive_request!(),
@@ -79,7 +100,7 @@ impl Host {
             }
         });
         let link = linked.await.expect("connecting needs no answer of the agent");
-        Self { child, link, updates, end: Some(end), running }
+        Self { child, link, updates, permissions, end: Some(end), running }
     }
 
     /// The subprocess.
@@ -138,6 +159,29 @@ impl Host {
             .expect("the connection stands");
     }
 
+    /// Leaves what the agent asks for unanswered from now on.
+    #[allow(dead_code, reason = "not every test that has this host is asked")]
+    pub(crate) fn hold(&self) {
+        self.permissions.lock().unwrap_or_else(PoisonError::into_inner).hold = true;
+    }
+
+    /// How often the agent has asked for a permission.
+    #[allow(dead_code, reason = "as above")]
+    pub(crate) fn asked(&self) -> usize {
+        self.permissions.lock().unwrap_or_else(PoisonError::into_inner).asked
+    }
+
+    /// Waits until the agent has asked so often; false where it does not in time.
+    #[allow(dead_code, reason = "as above")]
+    pub(crate) async fn is_asked(&self, times: usize) -> bool {
+        let asked = async {
+            while self.asked() < times {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, asked).await.is_ok()
+    }
+
     /// What the agent has said to the user in a session, all turns and replays.
     pub(crate) fn said(&self, session: &SessionId) -> String {
         self.texts(session, |update| match update {
@@ -192,8 +236,18 @@ impl Host {
 
     /// Waits until the agent has said `part` in a session; false where it does not in time.
     pub(crate) async fn wait_for(&self, session: &SessionId, part: &str) -> bool {
+        self.wait_for_more(session, part, 0).await
+    }
+
+    /// Waits until it has said `part` more than `times`.
+    pub(crate) async fn wait_for_more(
+        &self,
+        session: &SessionId,
+        part: &str,
+        times: usize,
+    ) -> bool {
         let said = async {
-            while !self.said(session).contains(part) {
+            while self.said(session).matches(part).count() <= times {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };

@@ -65,6 +65,45 @@ impl Scene {
         assert_eq!(self.stub.asked("after it"), 1, "a prompt reaches the model once");
     }
 
+    /// A cancel that comes when its turn is over has none to end.
+    pub(crate) async fn is_cancelled_late(&self, host: &Host, session: &SessionId) {
+        assert_eq!(host.prompt(session, "before it").await.unwrap(), StopReason::EndTurn);
+        host.cancel(session);
+        assert_eq!(host.prompt(session, "in spite of it").await.unwrap(), StopReason::EndTurn);
+        assert_eq!(self.stub.asked("in spite of it"), 1);
+    }
+
+    /// A prompt that comes during a turn has its own turn after it, which not every agent gives it.
+    pub(crate) async fn is_prompted_twice(&self, host: &Host, session: &SessionId) {
+        let before = host.said(session).matches("piece1 ").count();
+        let front = host.prompt(session, "do: trickle 20 50 in front");
+        let behind = async {
+            assert!(host.wait_for_more(session, "piece1 ", before).await);
+            host.prompt(session, "behind it").await
+        };
+        let (front, behind) = tokio::join!(front, behind);
+        assert_eq!((front.unwrap(), behind.unwrap()), (StopReason::EndTurn, StopReason::EndTurn));
+        assert_eq!((self.stub.asked("in front"), self.stub.asked("behind it")), (1, 1));
+        assert!(host.told(session).iter().any(|told| told.contains("waiting")));
+    }
+
+    /// The host is gone in the middle of a turn, which goes on; the next one has a prompt of its own.
+    pub(crate) async fn is_left(&self, host: Host, session: &SessionId) -> Host {
+        let before = host.said(session).matches("piece0 ").count();
+        tokio::select! {
+            turn = host.prompt(session, "do: trickle 40 100 detached") => panic!("{turn:?}"),
+            begun = host.wait_for_more(session, "piece0 ", before) => assert!(begun),
+        }
+        host.crash().await;
+        let host = self.host().await;
+        assert_eq!(host.load(session, self.place.path()).await.unwrap(), "resumed");
+        assert_eq!(host.prompt(session, "back again").await.unwrap(), StopReason::EndTurn);
+        let said = host.said(session);
+        assert_eq!(said.matches("piece39 ").count(), 1, "{said}");
+        assert_eq!((self.stub.asked("detached"), self.stub.asked("back again")), (1, 1));
+        host
+    }
+
     /// The conversation is taken from the agent: its host is told as ACP has it, the user in the next turn.
     pub(crate) async fn is_reset(&self, host: Host, session: &SessionId) {
         let (cwd, worktree) = (self.place.path(), self.worktree(session));
