@@ -37,6 +37,7 @@ use crate::process::confined::c_strings;
 use crate::process::reaper::Session;
 use crate::provision::{Marker, Provisioner, Resolved, Seed};
 use crate::report::Report;
+use crate::shared::Turn;
 use crate::told::Told;
 use crate::words::chain;
 use crate::{shield, skills, walls};
@@ -85,6 +86,8 @@ pub enum Probing<'a> {
         spawner: &'a Spawner,
         /// What is shot at.
         range: Box<Range>,
+        /// Given up as soon as they were, where others wait.
+        turn: Option<Turn<'a>>,
     },
     /// They were, by this process and for this policy.
     Known(Matrix),
@@ -207,18 +210,22 @@ pub async fn make(making: Making<'_>) -> Result<Ready, StartError> {
                 Ok(Matrix { tier: config.tier, took_ms: 0, rows: Vec::new() })
             }
             Probing::Known(matrix) => Ok(matrix),
-            Probing::Measure { spawner, range } => {
+            Probing::Measure { spawner, range, turn } => {
                 let (reaper, cwd) = (&session.reaper, &layout.inside.scratch);
                 let place =
                     Place { spawner, reaper, wall: &wall, env: &given, cwd, tier: config.tier };
-                measure(place, &Said::of(&policy, &places), *range).await
+                let matrix = measure(place, &Said::of(&policy, &places), *range).await?;
+                judge::keeps_its_promise(&matrix)?;
+                if let Some(turn) = turn {
+                    turn.found(matrix.clone());
+                }
+                Ok(matrix)
             }
         }
     };
     // Beside the clone: it waits for the disk or the network most of its time.
     let (made, matrix) = tokio::join!(made, matrix);
     let (made, matrix) = (made?, matrix?);
-    judge::keeps_its_promise(&matrix)?;
 
     // What a git left behind (its own maintenance) must hold nothing open of what is taken away below.
     session.end().await;

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use casemate_protocol::audit::Event;
 use casemate_protocol::worker::{StartError, StartEvent, WorkerConfig};
 
-use super::measured::Making as Walls;
+use super::measured::{Looked, Making as Walls};
 use super::{Entry, Shared, floor, intake, place};
 use crate::audit::Audit;
 use crate::hosted::live::{self, Hosted};
@@ -150,22 +150,14 @@ impl Shared {
         entry.places.replace(layout.own());
         let provisioned = provision::is_done(&layout.outside.state, &config)?;
         let resolved = if provisioned { None } else { self.resolve(&config, report).await? };
-        // One at a time: whoever comes meanwhile waits for the answer.
-        let measured = self.measured.lock().await;
-        let walls = Walls::of(&policy.revision, &config);
-        let known = measured.get(&walls);
-        let (measuring, probing) = match known {
-            Some(matrix) => {
-                drop(measured);
-                (None, Probing::Known(matrix))
-            }
-            None => {
-                let range = self.porter.range().await?;
-                let probing = Probing::Measure { spawner: &self.spawner, range: Box::new(range) };
-                (Some(measured), probing)
+        let probing = match self.measured.look(Walls::of(&policy.revision, &config)).await {
+            Looked::Known(matrix) => Probing::Known(matrix),
+            Looked::Turn(turn) => {
+                let range = Box::new(self.porter.range().await?);
+                Probing::Measure { spawner: &self.spawner, range, turn: Some(turn) }
             }
         };
-        let made = ready::make(Making {
+        ready::make(Making {
             policy,
             file: self.file.clone(),
             others: self.others(entry),
@@ -183,11 +175,7 @@ impl Shared {
             report,
             config,
         })
-        .await?;
-        if let Some(mut measured) = measuring {
-            measured.insert(walls, made.matrix.clone());
-        }
-        Ok(made)
+        .await
     }
 
     /// The places of every other session that is hosted now. Those that come later find this one's among theirs.

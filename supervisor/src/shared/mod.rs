@@ -40,7 +40,7 @@ use crate::words::chain;
 
 use floor::Floor;
 use intake::{Decision, Known};
-pub use measured::Measured;
+pub use measured::{Measured, Turn};
 use porter::Porter;
 use transcript::Transcript;
 
@@ -76,8 +76,8 @@ pub struct Shared {
     pub seed: Seed,
     /// What the sessions that have ended have counted.
     pub counted: Metrics,
-    /// What was measured of the walls; held while one is being measured.
-    pub measured: tokio::sync::Mutex<Measured>,
+    /// What was measured of the walls.
+    pub measured: Measured,
     /// What goes on.
     pub table: Table,
 }

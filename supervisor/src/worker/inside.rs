@@ -53,7 +53,7 @@ pub(super) async fn run(
         session: Rc::clone(&session),
         alone,
         shield: shield.summary().into_iter().chain([filter.to_string()]).collect(),
-        probing: Probing::Measure { spawner, range },
+        probing: Probing::Measure { spawner, range, turn: None },
         seed: None,
         placed: None,
         report: &Stdout,

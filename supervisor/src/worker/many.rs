@@ -28,7 +28,7 @@ use crate::provision::Seed;
 use crate::report::{Report as _, Stdout};
 use crate::shared::floor::{self, Floor};
 use crate::shared::porter::{self, Porter};
-use crate::shared::{Shared, Table};
+use crate::shared::{Measured, Shared, Table};
 use crate::words::chain;
 use crate::{directories, durable, http};
 
@@ -151,7 +151,7 @@ async fn serve(served: Served) -> Result<u8, StartError> {
         address,
         registry: Rc::default(),
         counted: crate::http::metrics::Metrics::default(),
-        measured: tokio::sync::Mutex::default(),
+        measured: Measured::default(),
         table: Table::new(served.newest),
     });
     tokio::task::spawn_local(keep_open(shared.config.volume.clone()));

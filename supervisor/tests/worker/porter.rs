@@ -74,6 +74,38 @@ fn names_are_looked_up_and_remotes_tried_by_the_porter() {
     worker.stop();
 }
 
+/// A server that takes the connection and says nothing holds up the session that clones from it: not one whose walls are known, nor
+/// one of the same walls, nor one whose walls are still to be measured.
+#[test]
+fn a_slow_clone_holds_up_no_other_start() {
+    let many = Many::new(Who::User);
+    let (worker, address) = many.serve();
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut slow = many.session();
+    let url = format!("http://localhost:{}/r.git", server.local_addr().unwrap().port());
+    slow.repository = Some(Repository::Remote(url));
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(|| many.begin(address, &slow));
+        // The porter's, then git's, which waits from now on.
+        drop(server.accept().unwrap());
+        let stalled = server.accept().unwrap();
+        for processes in ["2048", "1024"] {
+            let mut config = many.session();
+            let bound = format!("processes = {processes}");
+            config.policy = config.policy.replace("processes = 2048", &bound);
+            let mut hosted = many.hosted_as(address, config);
+            assert!(hosted.shell("echo here").contains("here"));
+            assert!(!asked.is_finished(), "{}", worker.log());
+        }
+        drop((stalled, server));
+        let event = asked.join().unwrap();
+        let is_its_own =
+            matches!(event, StartEvent::Failed { error: StartError::Repository { .. } });
+        assert!(is_its_own, "{event:?}");
+    });
+    worker.stop();
+}
+
 #[test]
 fn a_porter_ends_with_its_worker_however_that_ends() {
     let many = Many::new(Who::Own);
