@@ -129,9 +129,7 @@ async fn connect(
     let config =
         WebSocketConfig::default().max_message_size(Some(longest)).max_frame_size(Some(longest));
     let handshake = async {
-        let stream = TcpStream::connect(address).await.map_err(Error::Io)?;
-        // Lines are small and each one is waited for.
-        stream.set_nodelay(true).map_err(Error::Io)?;
+        let stream = dial(address).await.map_err(Error::Io)?;
         tokio_tungstenite::client_async_with_config(request, stream, Some(config)).await
     };
     match timeout(HANDSHAKE, handshake).await {
@@ -168,6 +166,13 @@ async fn connect(
     }
 }
 
+/// Lines are small and each one is waited for: none waits for more to send (RFC 9293 section 3.7.4).
+async fn dial(address: SocketAddr) -> std::io::Result<TcpStream> {
+    let stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
 // === impl NotOpened ===
 
 impl NotOpened {
@@ -179,5 +184,19 @@ impl NotOpened {
                 format!("the worker refused the connection: {}", refused.as_str()),
             ),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_do_not_wait_for_more_to_send() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        runtime.block_on(async {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            assert!(dial(listener.local_addr().unwrap()).await.unwrap().nodelay().unwrap());
+        });
     }
 }

@@ -3,7 +3,9 @@
 //! Pure. Nothing sees a refused open(2) without asking about every one, so this is the agent's word, read as text and told as a guess. It
 //! decides nothing.
 
-use memchr::memmem;
+use std::sync::LazyLock;
+
+use memchr::memmem::Finder;
 use serde_json::Value;
 
 /// Longer lines are not searched: what a tool says of a refusal is short.
@@ -11,14 +13,16 @@ const LONGEST: usize = 256 << 10;
 /// Of one update.
 const MOST_TEXT: usize = 16 << 10;
 
+// Made once: every line of the agent is searched.
+static TOOL_CALL: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new(b"\"tool_call"));
+static DENIED: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new(b"ermission denied"));
+static EACCES: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new(b"EACCES"));
+
 /// What a tool call's update says, where it says that permission was denied.
 #[must_use]
 pub fn denied(line: &[u8]) -> Option<String> {
-    let says = |words: &[u8]| memmem::find(line, words).is_some();
-    if line.len() > LONGEST
-        || !(says(b"ermission denied") || says(b"EACCES"))
-        || !says(b"\"tool_call")
-    {
+    let says = |words: &Finder<'_>| words.find(line).is_some();
+    if line.len() > LONGEST || !says(&TOOL_CALL) || !(says(&DENIED) || says(&EACCES)) {
         return None;
     }
     let line: Value = serde_json::from_slice(line).ok()?;

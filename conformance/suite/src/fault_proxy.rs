@@ -1,4 +1,5 @@
-//! A TCP proxy that breaks what goes through it: cuts, delays, splits at any byte, freezes either side.
+//! A TCP proxy that breaks what goes through it: cuts, delays, splits at any byte, freezes either side; cuts whoever is
+//! silent for too long, as proxies on the way do; keeps connections open and carries nothing, as a network that is gone does.
 //!
 //! Owns a thread for its port and two for each connection. What happens to a connection follows from the seed and the
 //! connection's number alone; when, from the machine.
@@ -7,7 +8,7 @@ use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The proxy.
 #[derive(Debug)]
@@ -25,6 +26,10 @@ struct Shared {
     over: AtomicBool,
     connections: AtomicU64,
     cuts: AtomicU64,
+    /// Connections before this one carry nothing any more, not even their end.
+    frozen: AtomicU64,
+    /// Milliseconds of silence after which a connection is cut.
+    patience: AtomicU64,
     /// Connections that know no fault, to be cut when there shall be faults.
     whole: Mutex<Vec<TcpStream>>,
 }
@@ -52,6 +57,8 @@ enum Way {
 
 /// About as many bytes go each way until both have greeted.
 const HANDSHAKE: u64 = 400;
+/// How often silence and freezes are looked at.
+const LOOK: Duration = Duration::from_millis(20);
 /// How long a frozen connection stays before it is cut, in milliseconds.
 const FROZEN: u64 = 60;
 
@@ -73,6 +80,8 @@ impl FaultProxy {
             over: AtomicBool::new(false),
             connections: AtomicU64::new(0),
             cuts: AtomicU64::new(0),
+            frozen: AtomicU64::new(0),
+            patience: AtomicU64::new(u64::MAX),
             whole: Mutex::default(),
         });
         let served = Arc::clone(&shared);
@@ -105,7 +114,7 @@ impl FaultProxy {
     pub fn faults(&self, on: bool) {
         self.shared.faults.store(on, Ordering::Relaxed);
         if on {
-            self.cut_whole();
+            self.cut();
         }
     }
 
@@ -113,15 +122,33 @@ impl FaultProxy {
     pub fn shut(&self, on: bool) {
         self.shared.shut.store(on, Ordering::Relaxed);
         if on {
-            self.cut_whole();
+            self.cut();
         }
     }
 
-    fn cut_whole(&self) {
+    /// Cuts the connections that meet no faults.
+    pub fn cut(&self) {
         let mut whole = self.shared.whole.lock().unwrap_or_else(PoisonError::into_inner);
         for stream in whole.drain(..) {
             let _ = stream.shutdown(Shutdown::Both);
         }
+    }
+
+    /// All connections that are there are half open from now on: neither bytes nor their end pass. New ones do.
+    pub fn freeze(&self) {
+        self.shared.frozen.store(self.connections(), Ordering::Relaxed);
+    }
+
+    /// Cuts connections on which nothing passes for so long, either way; those that come from now on.
+    pub fn patience(&self, silence: Duration) {
+        let millis = u64::try_from(silence.as_millis()).unwrap_or(u64::MAX);
+        self.shared.patience.store(millis, Ordering::Relaxed);
+    }
+
+    /// Connections that ever came.
+    #[must_use]
+    pub fn connections(&self) -> u64 {
+        self.shared.connections.load(Ordering::Relaxed)
     }
 
     /// Connections to `/acp` that were cut.
@@ -154,9 +181,11 @@ impl Shared {
         let attaches = client.peek(&mut head).is_ok_and(|length| head[..length] == *b"GET /acp");
         let faulty = attaches && self.faults.load(Ordering::Relaxed);
         let plan = faulty.then(|| Plan::of(self.seed, number));
-        let ended = AtomicBool::new(false);
+        let (ended, silent) = (AtomicBool::new(false), AtomicBool::new(true));
+        let patience = Duration::from_millis(self.patience.load(Ordering::Relaxed));
+        let impatient = attaches && patience < Duration::from_millis(u64::MAX);
         let cut = || {
-            if !ended.swap(true, Ordering::Relaxed) && faulty {
+            if !ended.swap(true, Ordering::Relaxed) && (faulty || impatient) {
                 self.cuts.fetch_add(1, Ordering::Relaxed);
             }
             let _ = (client.shutdown(Shutdown::Both), server.shutdown(Shutdown::Both));
@@ -168,54 +197,86 @@ impl Shared {
         let (Ok(client_in), Ok(server_in)) = (client.try_clone(), server.try_clone()) else {
             return;
         };
+        let (client, server) = (&client, &server);
+        let frozen = || self.frozen(number);
         std::thread::scope(|scope| {
-            scope.spawn(|| {
-                pump(client_in, &server, plan.map(|plan| (plan, plan.up, Way::Up)), &ended);
+            let passes = |way| {
+                let most =
+                    plan.map(|plan| (plan, if way == Way::Up { plan.up } else { plan.down }, way));
+                Passage { plan: most, ended: &ended, silent: &silent, frozen: &frozen }
+            };
+            let (up, down) = (passes(Way::Up), passes(Way::Down));
+            scope.spawn(move || {
+                up.pump(client_in, server);
                 cut();
             });
-            scope.spawn(|| {
-                pump(server_in, &client, plan.map(|plan| (plan, plan.down, Way::Down)), &ended);
+            scope.spawn(move || {
+                down.pump(server_in, client);
                 cut();
             });
             if let Some(plan) = plan {
                 std::thread::sleep(Duration::from_millis(plan.after));
                 cut();
             }
+            let mut since = Instant::now();
+            while impatient && !ended.load(Ordering::Relaxed) {
+                std::thread::sleep(LOOK);
+                if !silent.swap(true, Ordering::Relaxed) {
+                    since = Instant::now();
+                } else if since.elapsed() > patience {
+                    cut();
+                }
+            }
         });
+    }
+
+    fn frozen(&self, number: u64) -> bool {
+        number < self.frozen.load(Ordering::Relaxed) && !self.over.load(Ordering::Relaxed)
     }
 }
 
-fn pump(
-    mut from: TcpStream,
-    mut to: &TcpStream,
+/// One way of one connection.
+struct Passage<'a> {
     plan: Option<(Plan, u64, Way)>,
-    ended: &AtomicBool,
-) {
-    let mut bytes = vec![0; 16 * 1024];
-    let (mut passed, mut pieces) = (0u64, 0u64);
-    while let Ok(length @ 1..) = from.read(&mut bytes) {
-        let Some((plan, most, way)) = plan else {
-            if to.write_all(&bytes[..length]).is_err() {
-                return;
+    ended: &'a AtomicBool,
+    silent: &'a AtomicBool,
+    frozen: &'a (dyn Fn() -> bool + Sync),
+}
+
+impl Passage<'_> {
+    fn pump(&self, mut from: TcpStream, mut to: &TcpStream) {
+        let mut bytes = vec![0; 16 * 1024];
+        let (mut passed, mut pieces) = (0u64, 0u64);
+        loop {
+            let read = from.read(&mut bytes);
+            while (self.frozen)() {
+                std::thread::sleep(LOOK);
             }
-            continue;
-        };
-        for piece in bytes[..length].chunks(plan.piece) {
-            let left = usize::try_from(most - passed).unwrap_or(usize::MAX);
-            let piece = &piece[..piece.len().min(left)];
-            if to.write_all(piece).is_err() {
-                return;
-            }
-            passed += piece.len() as u64;
-            pieces += 1;
-            if passed >= most {
-                if plan.freeze == Some(way) && !ended.load(Ordering::Relaxed) {
-                    std::thread::sleep(Duration::from_millis(FROZEN));
+            let Ok(length @ 1..) = read else { return };
+            self.silent.store(false, Ordering::Relaxed);
+            let Some((plan, most, way)) = self.plan else {
+                if to.write_all(&bytes[..length]).is_err() {
+                    return;
                 }
-                return;
-            }
-            if pieces.is_multiple_of(plan.delay) {
-                std::thread::sleep(Duration::from_millis(1));
+                continue;
+            };
+            for piece in bytes[..length].chunks(plan.piece) {
+                let left = usize::try_from(most - passed).unwrap_or(usize::MAX);
+                let piece = &piece[..piece.len().min(left)];
+                if to.write_all(piece).is_err() {
+                    return;
+                }
+                passed += piece.len() as u64;
+                pieces += 1;
+                if passed >= most {
+                    if plan.freeze == Some(way) && !self.ended.load(Ordering::Relaxed) {
+                        std::thread::sleep(Duration::from_millis(FROZEN));
+                    }
+                    return;
+                }
+                if pieces.is_multiple_of(plan.delay) {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
             }
         }
     }

@@ -3,7 +3,7 @@
 //! A frame is never re-serialised: numbers, escapes, key order and unknown fields of a peer survive because
 //! [`Frame::splice`] replaces byte ranges of the original line.
 //!
-//! Depth is no danger here: values off the spine are walked without recursion ([`scan`]); it may be one to whoever
+//! Depth is no danger here: values off the spine are walked without recursion ([`walk`]); it may be one to whoever
 //! reads next, so it has a limit ([`MAX_DEPTH`]). Names are compared after JSON's escapes are taken off, a member that
 //! is read or replaced must not come twice, and no other may have its name in another case ([`folded`]), so nothing can
 //! be hidden from a splice behind a spelling, whatever reads the line next.
@@ -11,14 +11,19 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-mod depth;
+use walk::{Bad, What};
+
 mod fold;
 mod scan;
 #[cfg(test)]
 mod tests;
+mod walk;
 
-pub use depth::MAX_DEPTH;
 pub use fold::folded;
+
+/// The deepest nesting of objects and arrays that is relayed, the message itself being the first: what `serde_json`
+/// reads by default. A parser that gives up on a deeper line may give up its connection, which other sessions share.
+pub const MAX_DEPTH: usize = 127;
 
 /// The longest line that is relayed, in bytes.
 pub const MAX_LINE: usize = 64 * 1024 * 1024;
@@ -88,11 +93,13 @@ fn range_in(whole: &str, part: &str) -> Range<usize> {
 /// The text of a JSON string; `None` for any other value, and for a lone surrogate.
 #[must_use]
 pub fn string(raw: &str) -> Option<Cow<'_, str>> {
-    if !raw.starts_with('"') {
-        return None;
+    match raw.strip_prefix('"')?.strip_suffix('"') {
+        // By far the most.
+        Some(plain) if memchr::memchr2(b'\\', b'"', plain.as_bytes()).is_none() => {
+            Some(Cow::Borrowed(plain))
+        }
+        _ => serde_json::from_str(raw).ok().map(Cow::Owned),
     }
-    let mut reader = serde_json::Deserializer::from_str(raw);
-    <scan::CowStr<'_> as serde::Deserialize>::deserialize(&mut reader).ok().map(|text| text.0)
 }
 
 /// The members of a JSON object in order, values as raw JSON; `None` for any other value.
@@ -137,13 +144,13 @@ pub fn on_one_line(valid: &[u8]) -> Cow<'_, [u8]> {
 // === impl FrameError ===
 
 impl FrameError {
-    fn not_json(error: &serde_json::Error) -> Self {
-        let what = match error.classify() {
-            serde_json::error::Category::Eof => "ends too early",
-            serde_json::error::Category::Data => "wrong kind of value",
-            _ => "syntax error",
+    fn not_json(bad: Bad) -> Self {
+        let what = match bad.what {
+            What::Ends => "ends too early",
+            What::Syntax => "syntax error",
+            What::Kind => "wrong kind of value",
         };
-        Self::NotJson(format!("{what} at line {} column {}", error.line(), error.column()))
+        Self::NotJson(format!("{what} at byte {}", bad.at))
     }
 }
 
@@ -157,21 +164,21 @@ impl<'a> Frame<'a> {
     pub fn parse(line: &'a [u8]) -> Result<Self, FrameError> {
         let text = std::str::from_utf8(line)
             .map_err(|error| FrameError::NotUtf8 { at: error.valid_up_to() })?;
-        let found = scan::scan(text).map_err(|error| FrameError::not_json(&error))?;
+        let found = scan::scan(text).map_err(FrameError::not_json)?;
         if let Some(name) = found.duplicate {
             return Err(FrameError::Duplicate(name.to_owned()));
         }
         if let Some(name) = found.lookalike {
             return Err(FrameError::Lookalike(name));
         }
-        if depth::is_too_deep(text) {
+        if found.depth > MAX_DEPTH {
             return Err(FrameError::TooDeep);
         }
         let method = match found.method {
-            Some(raw) => Some(string(raw.get()).ok_or(FrameError::WrongType("method"))?),
+            Some(raw) => Some(string(raw).ok_or(FrameError::WrongType("method"))?),
             None => None,
         };
-        let id = found.id.map(|raw| raw.get());
+        let id = found.id;
         if id
             .is_some_and(|raw| !raw.starts_with(|c: char| matches!(c, '"' | '-' | '0'..='9' | 'n')))
         {
@@ -190,10 +197,10 @@ impl<'a> Frame<'a> {
             kind,
             method,
             id,
-            result: found.result.map(|raw| raw.get()),
-            error: found.error.map(|raw| raw.get()),
-            session: found.session.map(|raw| raw.get()),
-            update: found.update.and_then(|raw| string(raw.get())),
+            result: found.result,
+            error: found.error,
+            session: found.session,
+            update: found.update.and_then(string),
         })
     }
 

@@ -26,6 +26,7 @@ mod sessions;
 pub mod socket;
 pub mod upgrade;
 
+use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +34,7 @@ use std::time::Duration;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
 use app::App;
@@ -51,16 +52,14 @@ pub async fn serve(listener: TcpListener, app: Rc<App>) {
     let room = Arc::new(Semaphore::new(if app.is_shared() { MOST_SHARED } else { MOST }));
     loop {
         let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
+        let stream = match accept(&listener).await {
+            Ok(stream) => stream,
             Err(error) => {
                 tracing::warn!(%error, "no connection accepted");
                 tokio::time::sleep(PAUSE).await;
                 continue;
             }
         };
-        // ACP is small messages in both directions: waiting for more would only add latency.
-        let _ = stream.set_nodelay(true);
         let app = Rc::clone(&app);
         tokio::task::spawn_local(async move {
             let _place = place;
@@ -77,6 +76,28 @@ pub async fn serve(listener: TcpListener, app: Rc<App>) {
             if let Err(error) = served {
                 tracing::debug!(%error, "connection ended");
             }
+        });
+    }
+}
+
+/// ACP is small messages in both directions: waiting for more (RFC 9293 section 3.7.4) would only add latency.
+async fn accept(listener: &TcpListener) -> io::Result<TcpStream> {
+    let (stream, _) = listener.accept().await?;
+    let _ = stream.set_nodelay(true);
+    Ok(stream)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_do_not_wait_for_more_to_send() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        runtime.block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let _client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            assert!(accept(&listener).await.unwrap().nodelay().unwrap());
         });
     }
 }

@@ -1,15 +1,21 @@
 //! What every WebSocket of a client has: how it is opened, when it is pinged, and when its peer is given up.
 //!
-//! [`Pulse`] owns when the peer was last heard.
+//! [`Pulse`] owns when the peer was last heard: bytes came from it, or it took some that had to wait for it. What merely
+//! goes into the kernel's buffer tells nothing.
 
 use std::cell::Cell;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::stream::{SplitSink, SplitStream};
-use futures_util::{SinkExt as _, StreamExt as _};
+use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _};
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
-use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_until};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Bytes, Error, Message};
@@ -20,16 +26,17 @@ pub(crate) const SILENT: Duration = Duration::from_secs(60);
 /// How long a peer has to answer a close.
 pub(crate) const CLOSING: Duration = Duration::from_secs(2);
 
-pub(super) type Socket = WebSocketStream<TokioIo<Upgraded>>;
+pub(super) type Socket = WebSocketStream<Heard<TokioIo<Upgraded>>>;
 
 /// The server's end of a connection whose messages have `longest` bytes at most.
-pub(super) async fn open(stream: Upgraded, longest: usize) -> Socket {
+pub(super) async fn open(stream: Upgraded, longest: usize) -> (Socket, Pulse) {
     let config = WebSocketConfig::default()
-        .read_buffer_size(16 * 1024)
-        .write_buffer_size(32 * 1024)
+        .read_buffer_size(64 * 1024)
+        .write_buffer_size(64 * 1024)
         .max_message_size(Some(longest))
         .max_frame_size(Some(longest));
-    WebSocketStream::from_raw_socket(TokioIo::new(stream), Role::Server, Some(config)).await
+    let (stream, pulse) = Pulse::of(TokioIo::new(stream));
+    (WebSocketStream::from_raw_socket(stream, Role::Server, Some(config)).await, pulse)
 }
 
 /// When to ping.
@@ -42,15 +49,28 @@ pub(crate) fn pings() -> Interval {
 /// One connection's.
 #[derive(Debug)]
 pub(super) struct Pulse {
+    heard: Rc<Cell<Instant>>,
     /// Since when a message is waited for; `None` while none is.
     waiting: Cell<Option<Instant>>,
+}
+
+/// A stream that notes when its peer was heard.
+#[derive(Debug)]
+pub(super) struct Heard<S> {
+    stream: S,
+    heard: Rc<Cell<Instant>>,
+    /// A write waits for the peer.
+    stalled: bool,
 }
 
 // === impl Pulse ===
 
 impl Pulse {
-    pub(super) fn new() -> Self {
-        Self { waiting: Cell::new(Some(Instant::now())) }
+    fn of<S>(stream: S) -> (Heard<S>, Self) {
+        let now = Instant::now();
+        let heard = Rc::new(Cell::new(now));
+        let stream = Heard { stream, heard: Rc::clone(&heard), stalled: false };
+        (stream, Self { heard, waiting: Cell::new(Some(now)) })
     }
 
     /// The next message. Between two calls nothing can be heard: that is not the peer's silence.
@@ -64,12 +84,133 @@ impl Pulse {
         message
     }
 
-    /// Pings; false where the peer was silent for too long or is gone.
-    pub(super) async fn ping(&self, sink: &mut SplitSink<Socket, Message>) -> bool {
-        if self.waiting.get().is_some_and(|since| since.elapsed() > SILENT) {
-            tracing::info!("a client was silent for 60 s: its connection is given up");
-            return false;
+    /// A message that is there already.
+    pub(super) fn ready(
+        &self,
+        stream: &mut SplitStream<Socket>,
+    ) -> Option<Option<Result<Message, Error>>> {
+        stream.next().now_or_never()
+    }
+
+    /// Completes when the peer was silent for too long, whatever anybody waits for meanwhile.
+    pub(super) async fn silence(&self) {
+        loop {
+            let since = self.waiting.get().map_or_else(Instant::now, |at| at.max(self.heard.get()));
+            if since.elapsed() >= SILENT {
+                return tracing::info!("a client was silent for 60 s: its connection is given up");
+            }
+            sleep_until(since + SILENT).await;
         }
+    }
+
+    /// Pings; false where the peer is gone.
+    pub(super) async fn ping(&self, sink: &mut SplitSink<Socket, Message>) -> bool {
         sink.send(Message::Ping(Bytes::new())).await.is_ok()
+    }
+}
+
+// === impl Heard ===
+
+impl<S> Heard<S> {
+    /// What a write came to.
+    fn wrote<T>(&mut self, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if written.is_pending() {
+            self.stalled = true;
+        } else if std::mem::take(&mut self.stalled) {
+            self.heard.set(Instant::now());
+        }
+        written
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Heard<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if read.is_ready() {
+            self.heard.set(Instant::now());
+        }
+        read
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Heard<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.wrote(written)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+
+    use super::*;
+
+    fn with_peer<F: Future<Output = ()>>(
+        test: impl FnOnce(Heard<DuplexStream>, Pulse, DuplexStream) -> F,
+    ) {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_time().build().unwrap();
+        runtime.block_on(async {
+            let (own, peer) = duplex(16);
+            let (stream, pulse) = Pulse::of(own);
+            test(stream, pulse, peer).await;
+        });
+    }
+
+    /// What a client that was last heard so long ago is.
+    fn silent(pulse: &Pulse, waiting: bool, for_seconds: u64) -> bool {
+        let since = Instant::now().checked_sub(Duration::from_secs(for_seconds)).unwrap();
+        pulse.waiting.set(waiting.then_some(since));
+        pulse.silence().now_or_never().is_some()
+    }
+
+    #[test]
+    fn a_peer_that_is_gone_is_found_whatever_a_writer_waits_for() {
+        with_peer(|mut stream, pulse, peer| async move {
+            let _peer = peer;
+            let long_ago = Instant::now().checked_sub(2 * SILENT).unwrap();
+            assert!(stream.write_all(&[0; 17]).now_or_never().is_none());
+            pulse.heard.set(long_ago);
+            assert!(!silent(&pulse, true, 59));
+            assert!(silent(&pulse, true, 61));
+            // While nobody listens silence is nobody's.
+            assert!(!silent(&pulse, false, 61));
+        });
+    }
+
+    #[test]
+    fn whoever_says_a_byte_or_takes_one_that_had_to_wait_is_there() {
+        with_peer(|mut stream, pulse, mut peer| async move {
+            let long_ago = Instant::now().checked_sub(2 * SILENT).unwrap();
+            pulse.heard.set(long_ago);
+            // Into the buffer: nobody needs to be there for it.
+            stream.write_all(&[0; 16]).await.unwrap();
+            assert!(silent(&pulse, true, 61));
+            assert!(stream.write_u8(0).now_or_never().is_none());
+            peer.read_u8().await.unwrap();
+            stream.write_u8(0).await.unwrap();
+            assert!(!silent(&pulse, true, 61));
+            pulse.heard.set(long_ago);
+            peer.write_u8(0).await.unwrap();
+            stream.read_u8().await.unwrap();
+            assert!(!silent(&pulse, true, 61));
+        });
     }
 }

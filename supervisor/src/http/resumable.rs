@@ -21,11 +21,14 @@ use super::pulse::{self, CLOSING, Pulse, Socket};
 use super::socket::flat;
 use crate::hosted::live::Hosted;
 use crate::relay::attachment::Attachment;
-use crate::relay::driver::FromClient;
+use crate::relay::driver::{FromClient, Sent};
 use crate::relay::outbox::Outbox;
 
 /// What a frame has besides a piece's content is less than this.
 const FRAME: usize = PIECE + 1024;
+
+/// Not more lines at once: the window bounds their bytes.
+const MANY: usize = 256;
 
 /// Serves a new attachment to its end, whatever its connections do.
 pub(super) async fn serve(stream: Upgraded, epoch: u64, hosted: Rc<Hosted>) {
@@ -49,11 +52,12 @@ pub(super) async fn serve(stream: Upgraded, epoch: u64, hosted: Rc<Hosted>) {
 /// One connection after the other.
 async fn connections(attachment: &Attachment, conn: Conn, relay: &mpsc::Sender<FromClient>) {
     while let Some(stream) = attachment.connection().await {
-        let (mut sink, mut stream) = pulse::open(stream, FRAME).await.split();
-        let pulse = Pulse::new();
+        let (socket, pulse) = pulse::open(stream, FRAME).await;
+        let (mut sink, mut stream) = socket.split();
         let ended = tokio::select! {
             ended = read(&mut stream, attachment, conn, relay, &pulse) => ended,
             ended = write(&mut sink, attachment, &pulse) => ended,
+            () = pulse.silence() => Ended::Cut,
             // Of the same client, who has given this one up.
             () = attachment.arrived() => Ended::Cut,
         };
@@ -82,43 +86,65 @@ async fn read(
     relay: &mpsc::Sender<FromClient>,
     pulse: &Pulse,
 ) -> Ended {
+    let mut lines = Vec::new();
     loop {
-        let frame = match pulse.next(stream).await {
-            Some(Ok(Message::Binary(frame))) => frame,
-            Some(Ok(Message::Text(_))) => {
-                attachment.breach("a frame is a binary message");
+        // All that has come is one matter for the relay, also where the connection ends behind it.
+        let mut next = Some(pulse.next(stream).await);
+        let mut ended = None;
+        while let Some(message) = next {
+            ended = take(message, attachment, &mut lines);
+            next = if ended.is_none() && lines.len() < MANY { pulse.ready(stream) } else { None };
+        }
+        if !lines.is_empty() {
+            let lines = FromClient::Lines(conn, std::mem::take(&mut lines));
+            if relay.send(lines).await.is_err() {
                 return Ended::Over;
             }
-            Some(Err(Error::Capacity(_))) => {
-                attachment.breach("a piece is longer than 1 MiB");
-                return Ended::Over;
-            }
-            Some(Ok(Message::Close(_)) | Err(_)) | None => return Ended::Cut,
-            // Pongs have served their purpose; pings are answered below us.
-            Some(Ok(_)) => continue,
-        };
-        match attachment.take(&frame) {
-            Ok(Some(taken)) => {
-                let event = match taken {
-                    Taken::Message(_, mut line) => {
-                        flat(&mut line);
-                        FromClient::Line(conn, line)
-                    }
-                    Taken::Ahead(_, mut line) => {
-                        flat(&mut line);
-                        FromClient::Ahead(conn, line)
-                    }
-                };
-                if relay.send(event).await.is_err() {
-                    return Ended::Over;
+        }
+        if let Some(ended) = ended {
+            return ended;
+        }
+    }
+}
+
+/// Takes what a connection gave; how that ends it.
+fn take(
+    message: Option<Result<Message, Error>>,
+    attachment: &Attachment,
+    lines: &mut Vec<Sent>,
+) -> Option<Ended> {
+    let frame = match message {
+        Some(Ok(Message::Binary(frame))) => frame,
+        Some(Ok(Message::Text(_))) => {
+            attachment.breach("a frame is a binary message");
+            return Some(Ended::Over);
+        }
+        Some(Err(Error::Capacity(_))) => {
+            attachment.breach("a piece is longer than 1 MiB");
+            return Some(Ended::Over);
+        }
+        Some(Ok(Message::Close(_)) | Err(_)) | None => return Some(Ended::Cut),
+        // Pongs have served their purpose; pings are answered below us.
+        Some(Ok(_)) => return None,
+    };
+    match attachment.take(&frame) {
+        Ok(Some(taken)) => {
+            lines.push(match taken {
+                Taken::Message(_, mut line) => {
+                    flat(&mut line);
+                    Sent::Line(line)
                 }
-            }
-            Ok(None) if attachment.is_over() => return Ended::Over,
-            Ok(None) => {}
-            Err(words) => {
-                tracing::warn!(words, "a client broke the relay's protocol");
-                return Ended::Over;
-            }
+                Taken::Ahead(_, mut line) => {
+                    flat(&mut line);
+                    Sent::Ahead(line)
+                }
+            });
+            None
+        }
+        Ok(None) => attachment.is_over().then_some(Ended::Over),
+        Err(words) => {
+            tracing::warn!(words, "a client broke the relay's protocol");
+            Some(Ended::Over)
         }
     }
 }

@@ -21,7 +21,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::{Bytes, Error, Message, Utf8Bytes};
 
 use super::pulse::{self, CLOSING, Pulse, Socket};
-use crate::relay::driver::FromClient;
+use crate::relay::driver::{FromClient, Sent};
 use crate::relay::outbox::{Item, Outbox};
 
 /// RFC 6455 section 5.5: a control frame carries 125 bytes at most, two of them the close code.
@@ -34,21 +34,27 @@ pub async fn serve(
     outbox: Rc<Outbox>,
     relay: mpsc::Sender<FromClient>,
 ) {
-    let socket = pulse::open(stream, MAX_LINE).await;
+    let (socket, pulse) = pulse::open(stream, MAX_LINE).await;
     if relay.send(FromClient::Connected(conn, Rc::clone(&outbox))).await.is_ok() {
-        attached(socket, conn, &outbox, &relay).await;
+        attached(socket, &pulse, conn, &outbox, &relay).await;
         // The relay may be over already.
         let _ = relay.send(FromClient::Gone(conn)).await;
     }
     outbox.finish();
 }
 
-async fn attached(socket: Socket, conn: Conn, outbox: &Outbox, relay: &mpsc::Sender<FromClient>) {
+async fn attached(
+    socket: Socket,
+    pulse: &Pulse,
+    conn: Conn,
+    outbox: &Outbox,
+    relay: &mpsc::Sender<FromClient>,
+) {
     let (mut sink, mut stream) = socket.split();
-    let pulse = Pulse::new();
     let ended = tokio::select! {
-        ended = read(&mut stream, conn, relay, &pulse) => ended,
-        ended = write(&mut sink, outbox, &pulse) => ended,
+        ended = read(&mut stream, conn, relay, pulse) => ended,
+        ended = write(&mut sink, outbox, pulse) => ended,
+        () = pulse.silence() => Ended::Gone,
         () = cut(outbox) => Ended::Gone,
     };
     let frame = match ended {
@@ -90,7 +96,8 @@ async fn read(
     loop {
         match pulse.next(stream).await {
             Some(Ok(Message::Text(text))) => {
-                if relay.send(FromClient::Line(conn, one_line(text))).await.is_err() {
+                let line = FromClient::Lines(conn, vec![Sent::Line(one_line(text))]);
+                if relay.send(line).await.is_err() {
                     return Ended::Refused(close::GOING_AWAY, "the worker ends".into());
                 }
             }

@@ -169,6 +169,14 @@ fn own_program() -> io::Result<File> {
     let mut copy = File::from(rustix::fs::memfd_create("casemate-probe", flags)?);
     io::copy(&mut File::open("/proc/self/exe")?, &mut copy)?;
     let seals = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
-    rustix::fs::fcntl_add_seals(&copy, seals)?;
+    // EBUSY while somebody in the kernel still has a page of it in hand (fcntl(2)), which on a loaded machine takes a while.
+    let mut tries = 0;
+    while let Err(error) = rustix::fs::fcntl_add_seals(&copy, seals) {
+        tries += 1;
+        if error != rustix::io::Errno::BUSY || tries == 50 {
+            return Err(error.into());
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
     Ok(copy)
 }

@@ -57,6 +57,9 @@ pub struct Agent {
 /// How long the last of stderr may take after the agent's end.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
+/// How many bytes go to the agent by one write(2), but for a longer line: what a pipe holds (pipe(7)).
+const AT_ONCE: usize = 64 * 1024;
+
 /// What goes to the agent, in order.
 enum Word {
     Line(Vec<u8>),
@@ -154,25 +157,31 @@ impl Stdin {
         tokio::task::spawn_local(async move {
             // What could not be written whole is not acknowledged, and neither is what follows.
             let mut whole = true;
-            while let Some(word) = queue.recv().await {
-                let mut line = match word {
-                    Word::Line(line) => line,
-                    Word::Then(act) => {
-                        if whole {
-                            act();
+            let (mut bytes, mut lengths, mut acts) = (Vec::new(), 0, Vec::new());
+            while let Some(first) = queue.recv().await {
+                // As many as there are, in one write(2).
+                let mut next = Some(first);
+                while let Some(word) = next {
+                    match word {
+                        Word::Line(line) => {
+                            lengths += line.len();
+                            bytes.extend_from_slice(&line);
+                            bytes.push(b'\n');
                         }
-                        continue;
+                        Word::Then(act) => acts.push(act),
                     }
-                };
-                let length = line.len();
-                line.push(b'\n');
+                    next = if bytes.len() < AT_ONCE { queue.try_recv().ok() } else { None };
+                }
                 // A broken pipe is not the end: what the agent still says comes through stdout, and its death is seen
                 // by the reaper. Later lines are dropped in the same way.
-                if let Err(error) = pipe.write_all(&line).await {
+                if let Err(error) = pipe.write_all(&bytes).await {
                     whole = false;
                     tracing::warn!(%error, "a line did not reach the agent's stdin");
                 }
-                counted.set(counted.get() - length);
+                bytes.clear();
+                bytes.shrink_to(2 * AT_ONCE);
+                counted.set(counted.get() - std::mem::take(&mut lengths));
+                acts.drain(..).filter(|_| whole).for_each(|act: Box<dyn FnOnce()>| act());
                 tell.notify_one();
             }
         });

@@ -6,6 +6,7 @@
 use std::io;
 
 use casemate_protocol::acp::frame::MAX_LINE;
+use memchr::memchr;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use super::overlong::{Overlong, Scanner};
@@ -70,6 +71,11 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         }
     }
 
+    /// The next line that was read already.
+    pub fn ready(&mut self) -> Option<Line> {
+        self.take()
+    }
+
     /// Forgets consumed bytes, and gives a large buffer's memory back.
     fn make_room(&mut self) {
         if self.start > 0 {
@@ -87,7 +93,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
 
     fn take(&mut self) -> Option<Line> {
         loop {
-            let found = self.buffer[self.scanned..].iter().position(|byte| *byte == b'\n');
+            let found = memchr(b'\n', &self.buffer[self.scanned..]);
             let end = match found {
                 Some(at) => self.scanned + at,
                 None if self.ended && self.scanned_to_end() => return self.last(),

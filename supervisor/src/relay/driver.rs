@@ -14,6 +14,7 @@ use casemate_protocol::worker::Activity;
 use casemate_sandbox::Exit;
 use nix::sys::signal::Signal;
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::generation::Generation;
@@ -30,6 +31,8 @@ use casemate_protocol::worker::Quiesce;
 const STALL: Duration = Duration::from_secs(30);
 /// More bytes than this unread by the agent, and clients are read no further.
 const AGENT_BEHIND: usize = 64 * 1024 * 1024;
+/// More bytes than this of one read of the agent, and there may soon be as many more.
+const MANY: usize = 16 * 1024;
 /// How often an idle worktree is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 /// How often refusals are told, where the agent says nothing.
@@ -39,15 +42,22 @@ const LOOK_AFTER_COMING: Duration = Duration::from_secs(1);
 /// How long the last lines have to reach the clients.
 const FLUSH: Duration = Duration::from_secs(5);
 
+/// One line of a client.
+#[derive(Debug)]
+pub enum Sent {
+    /// In its turn.
+    Line(Vec<u8>),
+    /// It goes ahead of others, and comes again in its turn, empty.
+    Ahead(Vec<u8>),
+}
+
 /// From the connections.
 #[derive(Debug)]
 pub enum FromClient {
     /// A WebSocket is open.
     Connected(Conn, Rc<Outbox>),
-    /// It sent a line.
-    Line(Conn, Vec<u8>),
-    /// It sent one that goes ahead of others, and comes again in its turn, empty.
-    Ahead(Conn, Vec<u8>),
+    /// It sent lines.
+    Lines(Conn, Vec<Sent>),
     /// It is gone.
     Gone(Conn),
 }
@@ -101,6 +111,7 @@ pub async fn run(
     let mut next_look = Instant::now();
     let mut next_telling = Instant::now();
     loop {
+        generation.settle();
         if let Some(code) = generation.over() {
             let _ = timeout(FLUSH, generation.flushed()).await;
             return code;
@@ -112,13 +123,24 @@ pub async fn run(
                 generation.connect(conn, outbox);
                 next_look = next_look.max(Instant::now() + LOOK_AFTER_COMING);
             }
-            Woken::Client(FromClient::Line(conn, line)) => generation.client_line(conn, &line),
-            Woken::Client(FromClient::Ahead(conn, line)) => generation.client_ahead(conn, &line),
+            Woken::Client(FromClient::Lines(conn, lines)) => {
+                for line in lines {
+                    match line {
+                        Sent::Line(line) => generation.client_line(conn, &line),
+                        Sent::Ahead(line) => generation.client_ahead(conn, &line),
+                    }
+                }
+            }
             Woken::Client(FromClient::Gone(conn)) => generation.disconnect(conn),
             Woken::Order(order) => carry_out(&mut generation, order).await,
-            Woken::Agent(Ok(Line::Text(line))) => generation.agent_line(&line),
-            Woken::Agent(Ok(Line::TooLong(outline))) => generation.agent_line_too_long(&outline),
             Woken::Agent(Ok(Line::End)) => generation.agent_closed_stdout().await,
+            Woken::Agent(Ok(line)) => {
+                if generation.agent_lines(line) > MANY {
+                    // Whoever sends them on has its turn before the next are read.
+                    generation.settle();
+                    yield_now().await;
+                }
+            }
             Woken::Agent(Err(error)) => {
                 tracing::warn!(%error, "the agent's stdout broke");
                 generation.agent_closed_stdout().await;

@@ -1,7 +1,8 @@
 //! Journals: what the agent said in each of its sessions, one file a session, one `session/update` a line.
 //!
 //! Owns `state/journal/`. The file's name is a hash of the agent's session id, which is the agent's to choose. Only
-//! whole lines count: a line that could not be written whole is cut off again.
+//! whole lines count: lines that could not be written whole are cut off again. What is appended is on the way to its file
+//! until [`Journals::flush`].
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -19,18 +20,25 @@ use super::outbox::Item;
 pub struct Journals {
     directory: PathBuf,
     open: HashMap<String, Journal>,
+    /// Some journal has lines that are not in its file.
+    pending: bool,
 }
 
 #[derive(Debug)]
 struct Journal {
     file: File,
     length: u64,
+    /// What follows it and is not in the file.
+    pending: Vec<u8>,
     /// Up to here the disk's blocks are the journal's already.
     reserved: u64,
 }
 
 /// What a journal has of the disk beyond its end, so that it goes on for a while where somebody else fills the disk.
 const AHEAD: u64 = 256 << 10;
+
+/// So many bytes wait for one write(2), but for a longer line.
+const AT_ONCE: usize = 64 << 10;
 
 /// Journals kept open at once; agents make few sessions, but nothing stops one that makes many.
 const MOST_OPEN: usize = 16;
@@ -45,25 +53,35 @@ impl Journals {
     pub fn open(state: &Path) -> io::Result<Self> {
         let directory = state.join("journal");
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
-        Ok(Self { directory, open: HashMap::new() })
+        Ok(Self { directory, open: HashMap::new(), pending: false })
     }
 
     /// Appends one line.
     ///
     /// # Errors
-    /// Opening and writing; the journal then ends with its last whole line.
+    /// Opening, and where much waits, writing as [`Self::flush`].
     pub fn append(&mut self, session: &str, line: &[u8]) -> io::Result<()> {
+        self.pending = true;
         let journal = self.of(session)?;
-        let mut whole = Vec::with_capacity(line.len() + 1);
-        whole.extend_from_slice(line);
-        whole.push(b'\n');
-        journal.reserve(whole.len() as u64);
-        if let Err(error) = journal.file.write_all(&whole) {
-            journal.file.set_len(journal.length)?;
-            return Err(error);
+        journal.pending.extend_from_slice(line);
+        journal.pending.push(b'\n');
+        if journal.pending.len() >= AT_ONCE { journal.flush() } else { Ok(()) }
+    }
+
+    /// Writes what was appended.
+    ///
+    /// # Errors
+    /// Writing; a journal then ends with its last whole line of before.
+    pub fn flush(&mut self) -> io::Result<()> {
+        if !std::mem::take(&mut self.pending) {
+            return Ok(());
         }
-        journal.length += whole.len() as u64;
-        Ok(())
+        let mut flushed = Ok(());
+        for journal in self.open.values_mut() {
+            // Each, whatever becomes of the others.
+            flushed = flushed.and(journal.flush());
+        }
+        flushed
     }
 
     /// Forgets a session's journal. A replay under way keeps reading the old file.
@@ -81,8 +99,9 @@ impl Journals {
     /// What a replay has to send; `None` where nothing was ever written.
     ///
     /// # Errors
-    /// Opening it.
+    /// Writing what waits, and opening it.
     pub fn replay(&mut self, session: &str) -> io::Result<Option<Item>> {
+        self.flush()?;
         let file = match File::open(self.path(session)) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -95,7 +114,9 @@ impl Journals {
     fn of(&mut self, session: &str) -> io::Result<&mut Journal> {
         if !self.open.contains_key(session) {
             if self.open.len() >= MOST_OPEN {
+                let flushed = self.flush();
                 self.open.clear();
+                flushed?;
             }
             let journal = Journal::open(&self.path(session))?;
             self.open.insert(session.to_owned(), journal);
@@ -117,9 +138,23 @@ impl Journal {
             OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
         let length = whole_lines(&file)?;
         file.set_len(length)?;
-        let mut journal = Self { file, length, reserved: 0 };
+        let mut journal = Self { file, length, pending: Vec::new(), reserved: 0 };
         journal.reserve(0);
         Ok(journal)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let mut pending = std::mem::take(&mut self.pending);
+        self.reserve(pending.len() as u64);
+        let written = self.file.write_all(&pending);
+        match written {
+            Ok(()) => self.length += pending.len() as u64,
+            Err(_) => self.file.set_len(self.length)?,
+        }
+        pending.clear();
+        pending.shrink_to(2 * AT_ONCE);
+        self.pending = pending;
+        written
     }
 
     /// Takes blocks for what comes next and [`AHEAD`] more, if it can; a file system that cannot is none the worse.
@@ -179,6 +214,7 @@ mod tests {
         let mut journals = Journals::open(dir.path()).unwrap();
         journals.append("../../s", b"one").unwrap();
         journals.append("../../s", b"two").unwrap();
+        journals.flush().unwrap();
         let path = journals.path("../../s");
         assert_eq!(path.parent(), Some(dir.path().join("journal").as_path()));
         OpenOptions::new().append(true).open(&path).unwrap().write_all(b"tor").unwrap();

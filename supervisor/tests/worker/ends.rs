@@ -81,6 +81,44 @@ fn an_agent_that_closes_its_output_and_lives_on_is_ended() {
     assert_eq!(worker.wait().code(), Some(70));
 }
 
+/// Answers just as much as opens a turn, then does what is put in.
+const TURN: &str = r#"
+    answer() { echo "{\"jsonrpc\":\"2.0\",\"id\":$1,\"result\":{\"protocolVersion\":1,\"sessionId\":\"s\"}}"; }
+    read -r line; answer 1
+    read -r line; answer 2
+    read -r line
+"#;
+
+#[test]
+fn exit_end_of_output_and_death_in_a_turn_are_told_apart_also_where_a_grandchild_holds_the_output()
+{
+    let held = "while a process that it left behind held its output";
+    for (last, code, cause, grandchild) in [
+        ("exit 3", 3, "the agent ended with exit code 3", false),
+        ("exec >&-; sleep 600", 70, "the agent closed its output but did not exit", false),
+        ("kill -KILL $$", 137, "the agent ended with signal 9 (SIGKILL)", false),
+        ("sleep 600 & exit 3", 3, "the agent ended with exit code 3", true),
+        ("sleep 600 & kill -KILL $$", 137, "the agent ended with signal 9 (SIGKILL)", true),
+        ("setsid sleep 600 & exec >&-; exit 4", 4, "the agent ended with exit code 4", true),
+    ] {
+        let mut slot = Slot::new(Tier::Domain, Who::User);
+        let script = format!("{TURN}{last}");
+        slot.config.agent.argv = ["/bin/sh", "-c", &script].map(str::to_owned).to_vec();
+        let (mut worker, mut client, session) = attached(&slot);
+        let id = client.prompt(&session, "work");
+        let (messages, closed) = close_of(&mut client);
+        let answer = messages.iter().find(|message| message["id"] == id).expect("an answer");
+        let error = &answer["error"];
+        assert_eq!(error["code"], -32050, "{last}: {answer}");
+        assert_eq!(error["data"]["casemate"]["delivery"], "interrupted", "{last}: {answer}");
+        let said = error["message"].as_str().unwrap();
+        assert!(said.contains(cause), "{last}: {said}");
+        assert_eq!(said.contains(held), grandchild, "{last}: {said}");
+        assert!(matches!(closed, Closed::With(4003, _)), "{last}: {closed:?}");
+        assert_eq!(worker.wait().code(), Some(code), "{last}");
+    }
+}
+
 #[test]
 fn a_process_that_the_agent_left_behind_does_not_hold_the_end_up() {
     let slot = Slot::new(Tier::Domain, Who::User);

@@ -1,7 +1,7 @@
 //! The resumable door: what a client gets back after its connection broke, and who gets nothing.
 
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use casemate_protocol::relay::flow::{Brought, Flow};
 use casemate_protocol::relay::outgoing::Kept;
@@ -447,4 +447,31 @@ fn a_cancel_passes_a_long_prompt_and_ends_its_own_turn_alone() {
     assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
     assert!(serde_json::to_string(&updates).unwrap().contains("echo: next"));
     worker.stop();
+}
+
+#[test]
+fn a_client_of_whom_nothing_is_heard_for_60_s_is_cut_and_comes_back_to_everything() {
+    // Neither reads, so neither answers a ping. One is owed more than the window, the other nothing.
+    let (slot, quiet) = (Slot::new(Tier::Domain, Who::User), Slot::new(Tier::Domain, Who::User));
+    let ((worker, address), (other, quiet_address)) = (slot.serve(), quiet.serve());
+    let mut door = Door::attach(address, &slot.token(Audience::Attach));
+    let _plain = Client::attach(quiet_address, &quiet.token(Audience::Attach)).unwrap();
+    let session = door.session();
+    let id = door.prompt(&session, "!updates 3000 1000");
+    let since = Instant::now();
+    for worker in [&worker, &other] {
+        while !worker.log().contains("silent for 60 s") {
+            assert!(since.elapsed() < Duration::from_secs(150), "{}", worker.log());
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+    assert!(since.elapsed() > Duration::from_secs(59), "{:?}", since.elapsed());
+    door.cut();
+    door.again().unwrap();
+    let (answer, updates) = door.answer(id);
+    assert_eq!(answer["result"]["stopReason"], "end_turn");
+    let numbers = numbers(&updates);
+    assert!(numbers.len() == 3000 && numbers.is_sorted(), "{}", numbers.len());
+    worker.stop();
+    other.stop();
 }

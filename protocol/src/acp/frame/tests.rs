@@ -87,6 +87,22 @@ fn depth_is_refused_without_recursion() {
 }
 
 #[test]
+fn the_deepest_line_is_the_one_that_serde_json_reads() {
+    // The message itself and a level each; brackets in strings and side by side do not count.
+    for (depth, deep) in [(MAX_DEPTH, false), (MAX_DEPTH + 1, true)] {
+        let levels = depth - 1;
+        let arrays = format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+        let objects = format!("{}1{}", r#"{"a":"#.repeat(levels), "}".repeat(levels));
+        for value in [arrays, objects] {
+            let beside = "[{}],".repeat(500);
+            let line = format!(r#"{{"method":"[[{{\\","x":[{beside}"\""],"params":{value}}}"#);
+            assert_eq!(Frame::parse(line.as_bytes()).err(), deep.then_some(FrameError::TooDeep));
+            assert_eq!(serde_json::from_str::<serde_json::Value>(&line).is_err(), deep);
+        }
+    }
+}
+
+#[test]
 fn a_watched_member_given_twice_is_refused_where_it_counts_and_only_there() {
     let parse = |line: &str| Frame::parse(line.as_bytes()).map(|_| ());
     for name in ["sessionId", "cwd", "mcpServers", "prompt", "requestId"] {

@@ -32,6 +32,7 @@ use crate::http::metrics::{Metrics, add};
 use crate::patch::PatchError;
 use crate::process::agent::{Agent, Recipe};
 use crate::process::confined::RunError;
+use crate::process::lines::Line;
 use crate::process::overlong::Overlong;
 use crate::process::reaper::Session;
 use crate::relay::journal::Journals;
@@ -103,6 +104,8 @@ pub struct Generation {
     exited: Option<u8>,
     /// Set by an ordered stop: what every client is closed with, whatever the role says of the agent's end.
     farewell: Option<(u16, String)>,
+    /// Empty but for its capacity.
+    actions: Vec<Action>,
 }
 
 // === impl Generation ===
@@ -124,6 +127,7 @@ impl Generation {
             over: None,
             exited: None,
             farewell: None,
+            actions: Vec::new(),
         }
     }
 
@@ -252,6 +256,25 @@ impl Generation {
         }
     }
 
+    /// The agent wrote a line; takes all that came with it, while its clients take what there is. How many bytes it was.
+    pub fn agent_lines(&mut self, first: Line) -> usize {
+        let mut bytes = 0;
+        let mut next = Some(first);
+        while let Some(line) = next {
+            match line {
+                Line::Text(line) => {
+                    bytes += line.len();
+                    self.agent_line(&line);
+                }
+                Line::TooLong(outline) => self.agent_line_too_long(&outline),
+                Line::End => {}
+            }
+            let reads = self.over.is_none() && self.slowest().is_none();
+            next = self.agent.as_mut().filter(|_| reads).and_then(|agent| agent.stdout.ready());
+        }
+        bytes
+    }
+
     /// Tells, counts and records what the walls have refused.
     pub fn tell_refusals(&mut self) {
         let Some(told) = &self.parts.told else { return };
@@ -295,26 +318,30 @@ impl Generation {
 
     /// Gives the role an event and does what it says.
     pub fn handle(&mut self, event: Event<'_>) {
-        let mut actions = Vec::new();
+        let mut actions = std::mem::take(&mut self.actions);
         let now = self.now();
         self.server.handle(event, now, &mut actions);
         let mut recalled = None;
-        for action in actions {
+        for action in actions.drain(..) {
             if let Action::Recall { session } = action {
                 recalled = Some(session);
             } else {
                 self.act(action);
             }
         }
-        self.settle();
+        self.actions = actions;
         if let Some(session) = recalled {
             let record = self.parts.prompts.borrow_mut().recall(&session);
             self.handle(Event::Recalled { session: &session, record: record.as_ref() });
         }
     }
 
-    /// Lines of clients are dealt with when what they led to is written; a prompt that waits for a turn is not.
-    fn settle(&self) {
+    /// After all that came at once. Lines of clients are dealt with when what they led to is written; a prompt that waits
+    /// for a turn is not. Nothing goes out before it is in its journal.
+    pub fn settle(&mut self) {
+        if let Err(error) = self.parts.journals.flush() {
+            tracing::error!(%error, "the journal lacks lines: check the volume's space");
+        }
         for (conn, outbox) in &self.clients {
             let Some(receipts) = outbox.receipts() else { continue };
             let Some(to) = receipts.mark(self.server.oldest_waiting(*conn)) else { continue };

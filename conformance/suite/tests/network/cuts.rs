@@ -1,0 +1,107 @@
+//! A network that breaks all the time: what was lost, doubled and out of order.
+
+use std::time::{Duration, Instant};
+
+use casemate_suite::raw_host::RawHost;
+use serde_json::Value;
+
+use crate::attachment::Attachment;
+
+/// How many updates a turn of the counting kind has.
+const UPDATES: usize = 40;
+
+/// What was seen of one attachment.
+#[derive(Debug, Default)]
+struct Seen {
+    cuts: u64,
+    turns: u64,
+    updates: usize,
+    /// Prompts that were sent, and those that the agent has counted.
+    prompts: Vec<u64>,
+    counted: Vec<u64>,
+    lost: usize,
+    doubled: usize,
+    out_of_order: usize,
+}
+
+/// The numbers of a turn's updates, held against what the agent sent.
+fn count(seen: &mut Seen, updates: &[Value]) {
+    let number = |message: &Value| {
+        let text = message["params"]["update"]["content"]["text"].as_str()?;
+        text.split(' ').next()?.parse::<usize>().ok()
+    };
+    let numbers: Vec<usize> = updates.iter().filter_map(number).collect();
+    seen.updates += numbers.len();
+    let mut sorted = numbers.clone();
+    sorted.sort_unstable();
+    seen.out_of_order += usize::from(numbers != sorted);
+    let before = sorted.len();
+    sorted.dedup();
+    seen.doubled += before - sorted.len();
+    seen.lost += UPDATES - sorted.len();
+}
+
+/// Turns over a network that is cut again and again, until there were so many cuts; what was seen.
+fn run(attachment: Attachment<'_>, wanted: u64) -> Seen {
+    let Attachment { place, detour, mut host, session } = attachment;
+    let proxy = &detour.proxy;
+    proxy.faults(true);
+    let mut seen = Seen::default();
+    let mut round = 0;
+    let mut quiet = 0;
+    while proxy.cuts() < wanted {
+        let before = proxy.cuts();
+        host.others.clear();
+        let text = if round % 2 == 0 {
+            seen.prompts.push(round);
+            format!("!sh echo {round} >> prompts")
+        } else {
+            format!("!updates {UPDATES} 300")
+        };
+        let id = host.send("session/prompt", &RawHost::prompt(&session, &text));
+        let answer = host.answer(id, Duration::from_secs(120));
+        assert_eq!(answer.expect("no turn fails")["stopReason"], "end_turn");
+        if round % 2 == 1 {
+            count(&mut seen, &host.others);
+        }
+        round += 1;
+        quiet = if proxy.cuts() == before { quiet + 1 } else { 0 };
+        assert!(quiet < 500, "nothing is cut any more");
+    }
+    proxy.faults(false);
+    let told = host.say(&session, "!sh cat prompts").expect("the last turn");
+    seen.counted = told.lines().filter_map(|line| line.parse().ok()).collect();
+    (seen.cuts, seen.turns) = (proxy.cuts(), round);
+    host.quit(place);
+    seen
+}
+
+/// So many cuts in all of these attachments, at the same time.
+pub(crate) fn nothing_is_lost_doubled_or_out_of_order(attachments: Vec<Attachment<'_>>, cuts: u64) {
+    let count = attachments.len();
+    let wanted = cuts.div_ceil(count as u64);
+    let started = Instant::now();
+    let seen: Vec<Seen> = std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            attachments.into_iter().map(|one| scope.spawn(move || run(one, wanted))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("it came to its end")).collect()
+    });
+    let sum = |of: fn(&Seen) -> usize| seen.iter().map(of).sum::<usize>();
+    println!(
+        "{} cuts of {count} attachments, {} turns, {} updates in {:.0} s: {} updates lost, {} doubled, {} turns out of \
+         order, {} of {} counted prompts",
+        seen.iter().map(|seen| seen.cuts).sum::<u64>(),
+        seen.iter().map(|seen| seen.turns).sum::<u64>(),
+        sum(|seen| seen.updates),
+        started.elapsed().as_secs_f32(),
+        sum(|seen| seen.lost),
+        sum(|seen| seen.doubled),
+        sum(|seen| seen.out_of_order),
+        sum(|seen| seen.counted.len()),
+        sum(|seen| seen.prompts.len()),
+    );
+    for seen in seen {
+        assert_eq!((seen.lost, seen.doubled, seen.out_of_order), (0, 0, 0));
+        assert_eq!(seen.counted, seen.prompts);
+    }
+}
