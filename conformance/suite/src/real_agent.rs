@@ -123,9 +123,21 @@ impl RealAgent {
     /// `casemate acp` with this agent behind the walls of a place; nothing where it is not installed.
     #[must_use]
     pub fn bridge(self, place: &Place, stub: &LlmStub) -> Option<std::process::Command> {
+        self.bridge_with(place, stub, &[])
+    }
+
+    /// The same with these options as well.
+    #[must_use]
+    pub fn bridge_with(
+        self,
+        place: &Place,
+        stub: &LlmStub,
+        options: &[&str],
+    ) -> Option<std::process::Command> {
         let program = self.command()?;
         let template = place.path().join("template");
         let mut command = place.casemate(&["acp"]);
+        command.args(options);
         command.arg("--repo").arg(place.repository()).arg("--home-template").arg(template);
         command.args(["--connect", &stub.port().to_string()]);
         for (name, value) in self.variables(stub) {

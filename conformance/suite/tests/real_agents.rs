@@ -7,8 +7,12 @@ mod acp_host;
 
 use acp_host::Host;
 use acp_host::scene::Scene;
+use std::time::Duration;
+
 use agent_client_protocol::v1::schema::{SessionId, StopReason};
+use casemate_protocol::worker::Activity;
 use casemate_suite::llm_stub::plan::PLAIN;
+use casemate_suite::processes;
 use casemate_suite::real_agent::RealAgent;
 
 async fn set_mode(scene: &Scene, host: &Host, session: &SessionId) {
@@ -99,6 +103,37 @@ fn claude_is_cancelled_while_it_waits_for_a_permission_that_nobody_answers() {
         assert_eq!(host.prompt(&session, "and more").await.unwrap(), StopReason::EndTurn);
         assert_eq!(std::fs::read_to_string(worktree.join("granted")).unwrap(), "by the agent");
         assert_eq!((host.asked(), scene.stub.asked("/work/granted")), (1, 1));
+        assert!(host.quit().await.success());
+    });
+}
+
+#[test]
+fn claude_goes_on_where_nobody_comes_for_a_permission_in_time() {
+    let Some(scene) = Scene::set(RealAgent::Claude) else { return };
+    acp_host::run(async {
+        // The allocator looks at each worker every tenth of its idle time, so it sees the turn and its end.
+        scene.profile("hasty", "permission_ttl = '6s'\nidle_ttl = '20s'\n");
+        let cwd = scene.place.path();
+        let host = scene.host_with(&["--profile", "hasty"]).await;
+        let session = host.new_session(cwd).await.unwrap();
+        host.set_mode(&session, "default").await.unwrap();
+        host.hold();
+        tokio::select! {
+            turn = host.prompt(&session, "do: write /work/refused by the agent") => panic!("{turn:?}"),
+            asked = host.is_asked(1) => assert!(asked),
+        }
+        // It leaves in order: one that is killed may come back by its ticket, and the permission waits for it.
+        assert!(host.quit().await.success());
+        let activity = || scene.worker(&session).activity;
+        let busy = || matches!(activity(), Some(Activity::Busy { .. })).then_some(());
+        let idle = || matches!(activity(), Some(Activity::Idle { .. })).then_some(());
+        assert!(processes::until(Duration::from_secs(60), busy).is_some());
+        assert!(processes::until(Duration::from_secs(60), idle).is_some(), "its turn ends");
+        let host = scene.host_with(&["--profile", "hasty"]).await;
+        host.load(&session, cwd).await.unwrap();
+        assert_eq!(host.prompt(&session, "and more").await.unwrap(), StopReason::EndTurn);
+        assert!(!scene.worktree(&session).join("refused").exists());
+        assert_eq!((host.asked(), scene.stub.asked("/work/refused")), (0, 1));
         assert!(host.quit().await.success());
     });
 }

@@ -35,10 +35,27 @@ impl Scene {
 
     /// A host of `casemate acp` with the agent, introduced.
     pub(crate) async fn host(&self) -> Host {
-        let host = Host::start(self.agent.bridge(&self.place, &self.stub).unwrap()).await;
+        self.host_with(&[]).await
+    }
+
+    /// The same with options of the bridge's.
+    pub(crate) async fn host_with(&self, options: &[&str]) -> Host {
+        let bridge = self.agent.bridge_with(&self.place, &self.stub, options);
+        let host = Host::start(bridge.unwrap()).await;
         let hello = host.initialize().await.unwrap();
         assert!(hello.agent_capabilities.load_session, "{hello:?}");
         host
+    }
+
+    /// Writes a profile.
+    #[allow(dead_code, reason = "not every test that has this scene needs one")]
+    pub(crate) fn profile(&self, name: &str, text: &str) {
+        let directory = self.place.casemate_home().join("profiles");
+        // The allocator refuses a home that others may enter.
+        let mut private = std::fs::DirBuilder::new();
+        std::os::unix::fs::DirBuilderExt::mode(&mut private, 0o700);
+        private.recursive(true).create(&directory).unwrap();
+        std::fs::write(directory.join(format!("{name}.toml")), text).unwrap();
     }
 
     pub(crate) fn worker(&self, session: &SessionId) -> WorkerView {
