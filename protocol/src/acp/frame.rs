@@ -75,6 +75,8 @@ pub enum Kind {
 #[derive(Debug, Clone)]
 pub struct Frame<'a> {
     text: &'a str,
+    /// There are line breaks in it.
+    breaks: bool,
     kind: Kind,
     method: Option<Cow<'a, str>>,
     id: Option<&'a str>,
@@ -127,18 +129,6 @@ pub fn answered_by(refused: &str) -> Option<&str> {
     let id = scan::member(refused, "id")?;
     let one = id.starts_with(|c: char| matches!(c, '"' | '-' | '0'..='9'));
     (one && scan::member(refused, "method").is_none()).then_some(id)
-}
-
-/// The line without line breaks: a valid frame has them between its tokens only, where a space means the same. A
-/// reader of lines would take each part for a message of its own, which a nested object makes a forgery.
-#[must_use]
-pub fn on_one_line(valid: &[u8]) -> Cow<'_, [u8]> {
-    if memchr::memchr2(b'\n', b'\r', valid).is_some() {
-        let space = |byte: &u8| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte };
-        Cow::Owned(valid.iter().map(space).collect())
-    } else {
-        Cow::Borrowed(valid)
-    }
 }
 
 // === impl FrameError ===
@@ -194,6 +184,7 @@ impl<'a> Frame<'a> {
         };
         Ok(Self {
             text,
+            breaks: found.breaks,
             kind,
             method,
             id,
@@ -202,6 +193,14 @@ impl<'a> Frame<'a> {
             session: found.session,
             update: found.update.and_then(string),
         })
+    }
+
+    /// The line without line breaks, where it has any: it has them between its tokens only, where a space means the same.
+    /// A reader of lines would take each part for a message of its own, which a nested object makes a forgery.
+    #[must_use]
+    pub fn on_one_line(&self) -> Option<Vec<u8>> {
+        let space = |byte: u8| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte };
+        self.breaks.then(|| self.text.bytes().map(space).collect())
     }
 
     /// The whole line.

@@ -13,6 +13,7 @@ use casemate_protocol::codes::close;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
 use hyper::upgrade::Upgraded;
+use memchr::memchr2;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::error::CapacityError;
@@ -124,10 +125,10 @@ fn one_line(text: Utf8Bytes) -> Vec<u8> {
 }
 
 pub(super) fn flat(line: &mut [u8]) {
-    for byte in line {
-        if matches!(byte, b'\n' | b'\r') {
-            *byte = b' ';
-        }
+    let mut from = 0;
+    while let Some(at) = memchr2(b'\n', b'\r', &line[from..]) {
+        line[from + at] = b' ';
+        from += at + 1;
     }
 }
 

@@ -18,9 +18,15 @@ impl Bridge {
     pub(super) fn worker_line(&mut self, link: Link, line: &[u8], out: &mut Vec<Action>) {
         let Some(index) = self.links.get(&link).copied() else { return };
         // A message may hold line breaks between its tokens; for the host each would end the line.
-        let line = frame::on_one_line(line.trim_ascii());
-        let frame = match Frame::parse(&line) {
-            Ok(frame) => frame,
+        let flat;
+        let frame = match Frame::parse(line.trim_ascii()) {
+            Ok(frame) => match frame.on_one_line() {
+                None => frame,
+                Some(on_one_line) => {
+                    flat = on_one_line;
+                    Frame::parse(&flat).expect("spaces between tokens change nothing")
+                }
+            },
             Err(error) => {
                 return out.push(Action::Log(format!("dropped a worker's line: {error}")));
             }

@@ -39,6 +39,8 @@ pub(super) struct Scan<'a> {
     pub(super) lookalike: Option<&'static str>,
     /// How deep the line is nested.
     pub(super) depth: usize,
+    /// There are line breaks in it, between its tokens.
+    pub(super) breaks: bool,
 }
 
 /// Walks a whole line.
@@ -47,7 +49,7 @@ pub(super) fn scan(text: &str) -> Result<Scan<'_>, Bad> {
     let mut walk = Walk::new(text);
     found.message(&mut walk)?;
     walk.end()?;
-    found.depth = walk.deepest();
+    (found.depth, found.breaks) = (walk.deepest(), walk.breaks());
     Ok(found)
 }
 

@@ -31,6 +31,7 @@ pub(super) struct Walk<'a> {
     text: &'a str,
     at: usize,
     open: Open,
+    breaks: bool,
 }
 
 /// The objects and arrays around a place: for each whether it is an object.
@@ -68,7 +69,12 @@ impl Open {
 
 impl<'a> Walk<'a> {
     pub(super) fn new(text: &'a str) -> Self {
-        Self { text, at: 0, open: Open::default() }
+        Self { text, at: 0, open: Open::default(), breaks: false }
+    }
+
+    /// There were line breaks so far.
+    pub(super) fn breaks(&self) -> bool {
+        self.breaks
     }
 
     /// The deepest nesting so far.
@@ -170,7 +176,8 @@ impl<'a> Walk<'a> {
     }
 
     fn blank(&mut self) {
-        while matches!(self.byte(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
+        while let Some(byte @ (b' ' | b'\t' | b'\n' | b'\r')) = self.byte() {
+            self.breaks |= matches!(byte, b'\n' | b'\r');
             self.at += 1;
         }
     }

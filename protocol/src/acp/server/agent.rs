@@ -1,10 +1,8 @@
 //! What the agent sends: each line is read once and goes to the part that knows it.
 
-use std::borrow::Cow;
-
 use super::{Action, Server};
 use crate::acp::fault::error_line;
-use crate::acp::frame::{Frame, FrameError, Kind, answered_by, on_one_line};
+use crate::acp::frame::{Frame, FrameError, Kind, answered_by};
 use crate::codes::rpc;
 
 /// How much of a line that is no message is shown, in characters.
@@ -43,13 +41,15 @@ impl Server {
         if line.trim_ascii().is_empty() {
             return;
         }
-        match (Frame::parse(line), on_one_line(line)) {
-            (Ok(frame), Cow::Borrowed(_)) => self.agent_said(&frame, now, out),
-            (Ok(_), Cow::Owned(flat)) => {
-                let frame = Frame::parse(&flat).expect("spaces between tokens change nothing");
-                self.agent_said(&frame, now, out);
-            }
-            (Err(error), _) => {
+        match Frame::parse(line) {
+            Ok(frame) => match frame.on_one_line() {
+                None => self.agent_said(&frame, now, out),
+                Some(flat) => {
+                    let frame = Frame::parse(&flat).expect("spaces between tokens change nothing");
+                    self.agent_said(&frame, now, out);
+                }
+            },
+            Err(error) => {
                 let text = harmless(line);
                 self.noise = Some(text.clone());
                 out.push(Action::Log(format!("the agent wrote no message ({error}): {text}")));

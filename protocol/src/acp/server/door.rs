@@ -1,11 +1,10 @@
 //! What clients send: one connection at a time, `initialize` first, then each message to the part that knows it.
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use super::{Action, Agent, Conn, Server};
 use crate::acp::fault::error_line;
-use crate::acp::frame::{Frame, FrameError, Kind, on_one_line};
+use crate::acp::frame::{Frame, FrameError, Kind};
 use crate::codes::{Delivery, close, rpc};
 
 /// The connected client.
@@ -100,9 +99,9 @@ impl Server {
             Err(error) => return out.push(Action::ToClient(conn, unreadable(&error))),
         };
         client.greeted = true;
-        match on_one_line(line) {
-            Cow::Borrowed(_) => self.dispatch(conn, &frame, now, out),
-            Cow::Owned(flat) => {
+        match frame.on_one_line() {
+            None => self.dispatch(conn, &frame, now, out),
+            Some(flat) => {
                 let frame = Frame::parse(&flat).expect("spaces between tokens change nothing");
                 self.dispatch(conn, &frame, now, out);
             }
