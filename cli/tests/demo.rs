@@ -49,9 +49,23 @@ fn build_supervisor() {
     assert!(build.status().unwrap().success());
 }
 
+/// As the first process of a new pid namespace, as in a container: the allocator and both workers have the numbers that the
+/// sessions' own processes have as well.
+const FIRST: [&str; 4] = ["--pid", "--fork", "--kill-child", "--mount-proc"];
+
 fn demo(user: Option<u32>, tier: &str) -> Command {
+    demo_after(&[], user, tier)
+}
+
+/// `before`: the words of a command that runs it.
+fn demo_after(before: &[&str], user: Option<u32>, tier: &str) -> Command {
     build_supervisor();
     let mut command = match user {
+        None if !before.is_empty() => {
+            let mut command = Command::new(before[0]);
+            command.args(&before[1..]).arg(CASEMATE);
+            command
+        }
         None => Command::new(CASEMATE),
         Some(uid) => {
             let uid = uid.to_string();
@@ -88,8 +102,12 @@ fn assert_nothing_left(base: &Path) {
 }
 
 fn run(user: Option<u32>, tier: &str) {
+    judge(|| demo(user, tier), tier);
+}
+
+fn judge(demo: impl FnOnce() -> Command, tier: &str) {
     let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let output = demo(user, tier).output().unwrap();
+    let output = demo().output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     let stdout = String::from_utf8_lossy(&output.stdout);
     let report: Value =
@@ -137,6 +155,21 @@ fn run(user: Option<u32>, tier: &str) {
 #[test]
 fn every_line_is_as_promised_in_tier_namespace() {
     run(None, "namespace");
+}
+
+#[test]
+fn every_line_is_as_promised_where_all_numbers_of_processes_are_low() {
+    let before = if is_root() {
+        [&["unshare"], &FIRST[..]].concat()
+    } else {
+        [&["unshare", "--user", "--map-current-user"], &FIRST[..]].concat()
+    };
+    let possible = Command::new(before[0]).args(&before[1..]).arg("true").output();
+    if !possible.is_ok_and(|done| done.status.success()) {
+        println!("SKIP: unshare(1) makes no pid namespace here");
+        return;
+    }
+    judge(|| demo_after(&before, None, "namespace"), "namespace");
 }
 
 #[test]

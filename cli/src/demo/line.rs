@@ -1,6 +1,7 @@
 //! One line of the demo's result, and the list of all of them.
 
 use casemate_inside::Attempt;
+use casemate_inside::catalogue::outsider;
 use casemate_protocol::tier::Tier;
 use serde::Serialize;
 
@@ -51,6 +52,11 @@ impl Lines {
     /// The tier whose promises are judged.
     pub(crate) fn tier(&self) -> Tier {
         self.tier
+    }
+
+    /// The number by which a session tries a process outside of it.
+    pub(crate) fn seen(&self, outside: i32) -> i32 {
+        if self.tier > Tier::Domain { outsider(outside) } else { outside }
     }
 
     pub(crate) fn all(&self) -> &[Line] {

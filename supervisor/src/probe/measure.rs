@@ -8,7 +8,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use casemate_inside::catalogue::{Answer, Decoys};
+use casemate_inside::catalogue::{Answer, Decoys, outsider};
 use casemate_protocol::matrix::Matrix;
 use casemate_protocol::tier::Tier;
 use casemate_protocol::worker::StartError;
@@ -86,9 +86,9 @@ async fn shoot(
 ) -> Result<Vec<Answer>, StartError> {
     let null = || File::options().read(true).write(true).open("/dev/null");
     let trouble = |error: io::Error| unproven(&error.to_string());
-    // In a namespace of its own the other session's process is one outside: it has a number, and no process has it here.
+    // In a namespace of its own the other session's process is one outside.
     let victim = if place.tier > Tier::Domain {
-        range.outside
+        outsider(range.outside)
     } else {
         let [input, output] = [null().map_err(trouble)?, null().map_err(trouble)?];
         start(place, range, others, &["decoy"], input.into(), output.into())?

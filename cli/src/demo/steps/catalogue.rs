@@ -16,7 +16,8 @@ pub(super) async fn tried(world: &mut World<'_>) -> Result<(), HostError> {
     let from = b.facts.name;
     let io = |error| HostError::Io(from, error);
     let planted = Planted::plant(&house.outside().join("decoys"), None).map_err(io)?;
-    let decoys = planted.decoys(a.facts.worker.0, "casemate-supervisor", b.facts.worker.1);
+    let others = lines.seen(a.facts.worker.0);
+    let decoys = planted.decoys(others, "casemate-supervisor", b.facts.worker.1);
     let decoys = serde_json::to_string(&decoys).map_err(|error| io(error.into()))?;
     let answers = b.host.inside(&["catalogue", &decoys]).await?;
     let mut rows: BTreeMap<(&str, &str, u8), (Vec<&str>, Verdict)> = BTreeMap::new();

@@ -43,7 +43,7 @@ pub(super) async fn attack(world: &mut World<'_>, reversed: bool) -> Result<(), 
     let found = attacker.host.inside(&["find", &backwards(&mark)]).await?;
     lines.attempts(from, &target, Wall::Search, &found);
     // As this machine counts, and as the victim does: the same in tier domain.
-    let mut numbers = vec![outer.to_string(), inner];
+    let mut numbers = vec![lines.seen(outer).to_string(), inner];
     numbers.dedup();
     for pid in numbers {
         for verb in ["process", "procfs"] {
@@ -54,7 +54,7 @@ pub(super) async fn attack(world: &mut World<'_>, reversed: bool) -> Result<(), 
     let alive = if process_with(&mark) == Some(outer) { "alive" } else { "gone" };
     lines.same(owner, "look again", "its own process", "alive", alive);
 
-    let supervisor = victim.facts.worker.0.to_string();
+    let supervisor = lines.seen(victim.facts.worker.0).to_string();
     for verb in ["process", "procfs"] {
         let tried =
             attacker.host.inside(&[verb, &supervisor, &backwards("casemate-supervisor")]).await?;
@@ -70,7 +70,7 @@ pub(super) async fn supervisor(world: &mut World<'_>) -> Result<(), HostError> {
     lines.step("B on its supervisor and on casemate's own files");
     let tried = b.host.inside(&["supervisor", &b.facts.worker.1.to_string()]).await?;
     lines.attempts(from, "its own supervisor", Wall::Supervisor, &tried);
-    let allocator = std::process::id().to_string();
+    let allocator = lines.seen(std::process::id().cast_signed()).to_string();
     for verb in ["process", "procfs"] {
         let tried = b.host.inside(&[verb, &allocator, &backwards("casemate")]).await?;
         lines.attempts(from, "the allocator", Wall::Process, &tried);

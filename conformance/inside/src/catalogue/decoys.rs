@@ -50,6 +50,20 @@ pub struct Planted {
 /// Run by whoever may run it: a victim must be a program, too.
 const PROGRAM: &str = "#!/bin/sh\nexit 0\n";
 
+/// Numbers in a new pid namespace begin at 1 and go up: a probe's do not come as far.
+const EARLY: i32 = 10_000;
+/// No process has a number from here on (`PID_MAX_LIMIT` of linux/threads.h).
+const NOBODY: i32 = 4 << 20;
+
+/// The number by which an attacker in a pid namespace of its own is to try a process outside, that has the number `outside` there.
+///
+/// In there it has none. A high one is tried as it is, and finds nobody. A low one, as everything has where an outer container has
+/// just begun, is or comes to be one of the attacker's own, and to reach that proves nothing: one that nobody can have stands for it.
+#[must_use]
+pub fn outsider(outside: i32) -> i32 {
+    if outside < EARLY { NOBODY + outside } else { outside }
+}
+
 // === impl Planted ===
 
 impl Planted {

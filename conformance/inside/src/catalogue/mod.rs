@@ -25,7 +25,7 @@ mod victim;
 
 pub use attack::{Attack, Defence, Expected, Target};
 pub use closed::closed_here;
-pub use decoys::{Decoys, Planted};
+pub use decoys::{Decoys, Planted, outsider};
 pub use run::{Answer, RunError, UNTRIED, run};
 pub use victim::{Victim, is_asleep};
 
