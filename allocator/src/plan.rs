@@ -44,6 +44,9 @@ pub(crate) struct Plan {
     pub pass: Vec<String>,
     /// Further ports to connect to.
     pub connect: Vec<u16>,
+    /// Its workers' doors are encrypted.
+    #[serde(default)]
+    pub tls: bool,
     /// Pages that may attach.
     #[serde(default)]
     pub origins: Vec<Origin>,
@@ -133,6 +136,7 @@ pub(crate) fn make(
         argv: std::iter::once(program).chain(intent.agent.iter().skip(1).cloned()).collect(),
         pass: profile.env,
         connect,
+        tls: profile.tls,
         origins: profile.origins,
         permission_ttl: profile.permission_ttl.as_secs(),
         grace: profile.grace.as_secs(),
@@ -315,6 +319,9 @@ impl Plan {
             ports: record.seat.ports(),
             connect: self.connect.clone(),
             listen: std::net::SocketAddr::from(([127, 0, 0, 1], 0)),
+            // Issued at each start.
+            tls: None,
+            plain: false,
             origins: self.origins.clone(),
             permission_ttl: self.permission_ttl,
             grace: self.grace,

@@ -61,6 +61,8 @@ pub(crate) struct Profile {
     pub env: Vec<String>,
     /// Further TCP ports that the agent may connect to.
     pub connect: Vec<u16>,
+    /// Workers' doors are encrypted.
+    pub tls: bool,
     /// The pages that may attach to a worker.
     pub origins: Vec<Origin>,
     /// The repository where the caller names none.
@@ -121,6 +123,7 @@ impl Default for Profile {
             programs: Vec::new(),
             env: Vec::new(),
             connect: Vec::new(),
+            tls: false,
             origins: Vec::new(),
             repository: None,
             idle_ttl: Duration::from_secs(30 * 60),
@@ -256,13 +259,14 @@ mod tests {
     fn all_fields_are_read() {
         let profile = load(
             "policy = '/etc/p.toml'\nskills = '/s'\nhome_template = '/h'\nprograms = ['/opt/x']\n\
-             env = ['KEY']\nconnect = [8080]\norigins = ['https://app.example']\nrepository = 'https://example.org/r'\n\
+             env = ['KEY']\nconnect = [8080]\norigins = ['https://app.example']\ntls = true\nrepository = 'https://example.org/r'\n\
              idle_ttl = '500ms'\npermission_ttl = '2h'\ngrace = '1s'\nclose = { retain = '7d' }\n\
              tier = 'namespace'\nsharing = 'user'\n",
         )
         .unwrap();
         assert_eq!(profile.idle_ttl, Duration::from_millis(500));
         assert_eq!(CloseRule::from(profile.close), CloseRule::Retain(7 * 86_400));
+        assert!(profile.tls);
         assert_eq!(profile.origins, ["https://app.example".parse().unwrap()]);
         assert_eq!((profile.tier, profile.sharing), (Tier::Namespace, Sharing::User));
     }

@@ -83,7 +83,7 @@ impl Allocator {
         let mut pause = PAUSE;
         let (status, opened) = loop {
             let reach = async {
-                let status = Client::with(attached.address, &attached.token)?.status().await?;
+                let status = Client::of(&attached)?.status().await?;
                 Ok::<_, Failure>((status, open(&attached).await?))
             };
             match reach.await {
@@ -130,7 +130,7 @@ impl Allocator {
     /// The status door of a session's live worker.
     pub(crate) async fn worker_of(&self, session: &SessionId) -> Result<Client, AttachError> {
         let attached = self.resume(session).await?;
-        Ok(Client::with(attached.address, &attached.token)?)
+        Ok(Client::of(&attached)?)
     }
 
     async fn worker(

@@ -1,4 +1,5 @@
 //! Speaks with the allocator and with a worker's status door: one HTTP/1.1 connection a call, all on loopback.
+//! A worker with a certificate is spoken with over TLS, and only where it is the one that its pin names.
 //!
 //! A call to the allocator first asks, on its own connection, for the proof that it is the one of the discovery file
 //! (`casemate_protocol::proof`). Whoever answers anything else gets nothing more: no token, no key of a conversation.
@@ -13,7 +14,9 @@ use casemate_protocol::api::{
 use casemate_protocol::codes::exit;
 use casemate_protocol::ids::SessionId;
 use casemate_protocol::proof::Nonce;
+use casemate_protocol::tls::Pin;
 use casemate_protocol::worker::WorkerStatus;
+use casemate_tls::client::{NotConnected, NotTrusted, secure};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Bytes;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
@@ -63,6 +66,14 @@ pub(crate) enum CallError {
         /// Where.
         address: SocketAddr,
     },
+    /// Somebody else than the worker answers there.
+    #[error("nothing was sent to {address}: whoever answers there is not the worker: {why}")]
+    NotTrusted {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        why: NotTrusted,
+    },
     /// Not what was to be expected from this version.
     #[error(
         "{address} answered {status} and something else than asked for; are both of one version?"
@@ -82,6 +93,8 @@ pub(crate) struct Client {
     bearer: HeaderValue,
     /// The token that the server must know; `None` for a worker, whose port no agent can get.
     proof: Option<Arc<str>>,
+    /// Whom to believe, where the door is encrypted.
+    pin: Option<Arc<Pin>>,
 }
 
 // === impl CallError ===
@@ -98,7 +111,9 @@ impl From<CallError> for Failure {
         match error {
             CallError::Refused(refused) => refused.into(),
             CallError::Strange { .. } => Self::new(exit::SOFTWARE, error.to_string()),
-            CallError::NotProven { .. } => Self::new(exit::DENIED, error.to_string()),
+            CallError::NotProven { .. } | CallError::NotTrusted { .. } => {
+                Self::new(exit::DENIED, error.to_string())
+            }
             other => Self::because(exit::UNAVAILABLE, "no answer", &other),
         }
     }
@@ -117,12 +132,17 @@ impl Client {
     }
 
     /// For a worker's door.
-    pub(crate) fn with(address: SocketAddr, token: &str) -> Result<Self, Failure> {
+    pub(crate) fn of(attached: &Attached) -> Result<Self, Failure> {
+        let client = Self::with(attached.address, &attached.token)?;
+        Ok(Self { pin: attached.pin.clone().map(Arc::new), ..client })
+    }
+
+    fn with(address: SocketAddr, token: &str) -> Result<Self, Failure> {
         let mut bearer = HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| {
             Failure::new(exit::DATA, "the stored token is damaged; restart `casemate up`")
         })?;
         bearer.set_sensitive(true);
-        Ok(Self { address, bearer, proof: None })
+        Ok(Self { address, bearer, proof: None, pin: None })
     }
 
     /// True where the allocator serves, false where nobody does.
@@ -230,6 +250,10 @@ impl Client {
         let stream = TcpStream::connect(address)
             .await
             .map_err(|source| CallError::Unreachable { address, source })?;
+        let stream = secure(stream, self.pin.as_deref()).await.map_err(|error| match error {
+            NotConnected::Io(source) => CallError::Unreachable { address, source },
+            NotConnected::NotTrusted(why) => CallError::NotTrusted { address, why },
+        })?;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
             .await
             .map_err(|error| broken(error.into()))?;

@@ -4,9 +4,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use casemate_protocol::acp::frame::MAX_LINE;
+use casemate_protocol::api::Attached;
 use casemate_protocol::codes::exit;
 use casemate_protocol::relay::ticket::Refused;
 use casemate_protocol::relay::{PIECE, REFUSAL_HEADER, SUBPROTOCOL, TICKET_HEADER};
+use casemate_tls::client::{NotConnected, Stream, secure};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_tungstenite::WebSocketStream;
@@ -21,7 +23,7 @@ use crate::cookies::Cookies;
 use crate::failure::Failure;
 
 /// An open connection.
-pub(crate) type Socket = WebSocketStream<TcpStream>;
+pub(crate) type Socket = WebSocketStream<Stream>;
 
 /// What is behind the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,36 +66,36 @@ pub(crate) enum NotOpened {
 }
 
 /// Connects and upgrades, without a subprotocol.
-pub(crate) async fn open(address: SocketAddr, token: &str, door: Door) -> Result<Socket, Failure> {
+pub(crate) async fn open(attached: &Attached, door: Door) -> Result<Socket, Failure> {
     let mut cookies = Cookies::default();
-    let opened = connect(address, Entry::Plain { token, door }, &mut cookies).await;
+    let token = &attached.token;
+    let opened = connect(attached, Entry::Plain { token, door }, &mut cookies).await;
     opened.map_err(NotOpened::into_failure)
 }
 
 /// Connects to the resumable door, for a new attachment, whose cookies begin here.
-pub(crate) async fn open_resumable(
-    address: SocketAddr,
-    token: &str,
-) -> Result<(Socket, Cookies), Failure> {
+pub(crate) async fn open_resumable(attached: &Attached) -> Result<(Socket, Cookies), Failure> {
     let mut cookies = Cookies::default();
-    let opened = connect(address, Entry::Resumable { token }, &mut cookies).await;
+    let token = &attached.token;
+    let opened = connect(attached, Entry::Resumable { token }, &mut cookies).await;
     Ok((opened.map_err(NotOpened::into_failure)?, cookies))
 }
 
 /// Connects to the resumable door, for an attachment that is there, with its cookies.
 pub(crate) async fn open_again(
-    address: SocketAddr,
+    attached: &Attached,
     ticket: &str,
     cookies: &mut Cookies,
 ) -> Result<Socket, NotOpened> {
-    connect(address, Entry::Again { ticket }, cookies).await
+    connect(attached, Entry::Again { ticket }, cookies).await
 }
 
 async fn connect(
-    address: SocketAddr,
+    attached: &Attached,
     entry: Entry<'_>,
     cookies: &mut Cookies,
 ) -> Result<Socket, NotOpened> {
+    let (address, is_secure) = (attached.address, attached.pin.is_some());
     let failed = |error: &dyn std::error::Error| {
         NotOpened::Failed(Failure::because(
             exit::UNAVAILABLE,
@@ -129,16 +131,24 @@ async fn connect(
     let config =
         WebSocketConfig::default().max_message_size(Some(longest)).max_frame_size(Some(longest));
     let handshake = async {
-        let stream = dial(address).await.map_err(Error::Io)?;
-        tokio_tungstenite::client_async_with_config(request, stream, Some(config)).await
+        let stream = secure(dial(address).await?, attached.pin.as_ref()).await?;
+        Ok(tokio_tungstenite::client_async_with_config(request, stream, Some(config)).await)
     };
-    match timeout(HANDSHAKE, handshake).await {
+    let opened = match timeout(HANDSHAKE, handshake).await {
+        Ok(Ok(opened)) => Ok(opened),
+        Ok(Err(NotConnected::Io(error))) => Ok(Err(Error::Io(error))),
+        Ok(Err(error @ NotConnected::NotTrusted(_))) => {
+            return Err(NotOpened::Failed(not_trusted(address, &error)));
+        }
+        Err(late) => Err(late),
+    };
+    match opened {
         Ok(Ok((socket, answer))) => {
-            cookies.take(answer.headers(), false);
+            cookies.take(answer.headers(), is_secure);
             Ok(socket)
         }
         Ok(Err(Error::Http(response))) => {
-            cookies.take(response.headers(), false);
+            cookies.take(response.headers(), is_secure);
             let word = response.headers().get(REFUSAL_HEADER).and_then(|word| word.to_str().ok());
             if let (Entry::Again { .. }, Some(refused)) = (entry, word.and_then(Refused::parse)) {
                 return Err(NotOpened::Refused(refused));
@@ -171,6 +181,11 @@ async fn dial(address: SocketAddr) -> std::io::Result<TcpStream> {
     let stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
     Ok(stream)
+}
+
+/// Whoever answers at a worker's address is not the worker.
+pub(crate) fn not_trusted(address: SocketAddr, error: &NotConnected) -> Failure {
+    Failure::new(exit::DENIED, format!("nothing was sent to {address}: {error}"))
 }
 
 // === impl NotOpened ===

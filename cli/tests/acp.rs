@@ -2,6 +2,7 @@
 
 mod fake;
 mod host;
+mod stranger;
 
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,7 @@ use fake::{Reply, Stage, obliging, update};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
+use stranger::Stranger;
 
 fn prompt(session: &str) -> Value {
     json!({"sessionId": session, "prompt": [{"type": "text", "text": "hello"}]})
@@ -175,6 +177,26 @@ fn cookies_are_kept_for_the_further_connections_of_an_attachment_and_no_longer()
     assert!(host.answer("session/prompt", prompt(&session)).get("error").is_some());
     assert_eq!(host.answer("session/prompt", prompt(&session))["result"]["stopReason"], "end_turn");
     assert_eq!(stage.cookies(), ["", "route=a", ""]);
+}
+
+#[test]
+fn whoever_is_not_the_worker_is_told_nothing_and_is_asked_a_few_times_at_most() {
+    for (stranger, pin, words) in stranger::kinds() {
+        let stage = Stage::new(obliging);
+        let stranger = Stranger::start(stranger);
+        stage.lead_to(stranger.address, pin);
+        let mut host = stage.host(&[]);
+        let answer = host.answer("initialize", json!({"protocolVersion": 1}));
+        let message = answer["error"]["message"].as_str().unwrap_or_default();
+        assert!(message.contains(words), "{words}: {answer}");
+        assert_eq!(answer["error"]["code"], -32050);
+        host.hang_up();
+        host.end();
+        let (asked, heard) = stranger.heard();
+        assert!((1..=8).contains(&asked), "{words}: {asked} connections");
+        let heard = String::from_utf8_lossy(&heard);
+        assert!(!heard.contains("worker-token") && !heard.contains("GET"), "{words}: {heard}");
+    }
 }
 
 #[test]

@@ -24,6 +24,7 @@ use crate::end::EndReason;
 use crate::ids::{BootId, Generation, Incarnation, SessionId, SlotId};
 use crate::key::Key;
 use crate::tier::Tier;
+use crate::tls::Pin;
 use crate::worker::{Evidence, StartError};
 
 /// How a client on the same machine finds and opens the allocator: `run/allocator.json`, mode 0600.
@@ -97,6 +98,9 @@ pub struct Attached {
     pub created: bool,
     /// Where its worker serves `/acp`.
     pub address: SocketAddr,
+    /// Whom to believe there; absent: it is plain HTTP, and no other than this is to be spoken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pin: Option<Pin>,
     /// Opens `/acp` of this generation, or, in the answer to exec, its `/v1/exec`.
     pub token: String,
 }

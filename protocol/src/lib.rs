@@ -24,6 +24,7 @@ pub mod proof;
 pub mod relay;
 pub mod sharing;
 pub mod tier;
+pub mod tls;
 pub mod token;
 pub mod usage;
 pub mod worker;

@@ -13,6 +13,7 @@ use crate::matrix::Matrix;
 use crate::origin::Origin;
 use crate::ports::PortPool;
 use crate::tier::Tier;
+use crate::tls::Certificate;
 use crate::token::PublicKey;
 use crate::usage::Usage;
 
@@ -58,6 +59,13 @@ pub struct WorkerConfig {
     /// Where to serve `/acp`. Port 0: the claim of the worker's range of ports ([`crate::ports`]), which no agent can get;
     /// [`StartEvent::Ready`] tells which.
     pub listen: SocketAddr,
+    /// What the door's TLS is served with; none: it is plain HTTP, which it may be on loopback alone, or where `plain` says so.
+    #[serde(default)]
+    pub tls: Option<Certificate>,
+    /// The door may be plain HTTP on an address that is not loopback: whoever listens on the way reads tokens and conversations. For
+    /// where something else encrypts (a mesh).
+    #[serde(default)]
+    pub plain: bool,
     /// The pages that may attach at `/acp`, with a token of their own all the same; a request from any other is refused, whatever
     /// its token.
     #[serde(default)]

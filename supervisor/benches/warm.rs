@@ -178,6 +178,8 @@ impl Warm {
             volume,
             ports: PortPool { first: 21_008, ranges: 687, preferred: 0 },
             listen: ([127, 0, 0, 1], 0).into(),
+            tls: None,
+            plain: false,
             host_uid: root_runs.then_some(1000),
             owner: Some(std::process::id()),
             linger: None,

@@ -1,13 +1,16 @@
 //! Reads the worker's configuration and refuses what cannot work, before anything is made.
 
 use std::io::Read as _;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use casemate_protocol::policy::{Policy, Port};
 use casemate_protocol::ports::PortPool;
 use casemate_protocol::sharing::SharedWorkerConfig;
 use casemate_protocol::tier::Tier;
+use casemate_protocol::tls::Certificate;
 use casemate_protocol::worker::{Repository, StartError, WorkerConfig};
+use casemate_tls::server::Acceptor;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -93,6 +96,7 @@ pub fn examine(config: &WorkerConfig) -> Result<Policy, StartError> {
 }
 
 fn check_shared(config: &SharedWorkerConfig) -> Result<(), StartError> {
+    check_door(config.listen, config.tls.as_ref(), config.plain)?;
     check_ports(config.ports)?;
     all_absolute(std::iter::once(&config.volume).chain(&config.private))?;
     check_volume(&config.volume)
@@ -149,6 +153,7 @@ fn check(config: &WorkerConfig) -> Result<(), StartError> {
             "agent: a word holds a NUL byte, or a variable's name is empty or holds `=`",
         ));
     }
+    check_door(config.listen, config.tls.as_ref(), config.plain)?;
     check_ports(config.ports)?;
     if config.tier == Tier::Pod {
         return Err(StartError::Tier {
@@ -163,6 +168,23 @@ fn check(config: &WorkerConfig) -> Result<(), StartError> {
     };
     let lists = config.programs.iter().chain(&config.private);
     all_absolute(paths.into_iter().flatten().chain(local).chain(lists))
+}
+
+/// Tokens and conversations pass through the door.
+fn check_door(
+    listen: SocketAddr,
+    tls: Option<&Certificate>,
+    plain: bool,
+) -> Result<(), StartError> {
+    if let Some(certificate) = tls {
+        Acceptor::new(certificate).map_err(|error| wrong(format!("tls: {error}")))?;
+    } else if !plain && !listen.ip().is_loopback() {
+        return Err(wrong(format!(
+            "listen {listen} is not loopback and the door would be plain HTTP: give `tls` a certificate and its key, or say `plain` where \
+             something else encrypts"
+        )));
+    }
+    Ok(())
 }
 
 fn check_ports(ports: PortPool) -> Result<(), StartError> {
@@ -266,6 +288,33 @@ mod tests {
         for port in [443, 19_999, 20_128] {
             examine(&config(port, "[[tcp]]\nbind = [0, 8080]\nreason = \"r\"\n")).unwrap();
         }
+    }
+
+    #[test]
+    fn a_plain_door_is_on_loopback_or_asked_for() {
+        let config = |listen: &str, plain| WorkerConfig {
+            listen: listen.parse().unwrap(),
+            plain,
+            policy: DEVELOPER.to_owned(),
+            ..testing::config(Path::new("/"))
+        };
+        for listen in ["0.0.0.0:9443", "10.0.0.1:0", "[::]:9443", "[fe80::1]:9443"] {
+            let refused = examine(&config(listen, false)).unwrap_err();
+            assert!(matches!(refused, StartError::Config { .. }), "{listen}: {refused:?}");
+            assert!(refused.to_string().contains("tls"), "{refused}");
+            examine(&config(listen, true)).unwrap();
+            let (certificate, _) = casemate_tls::issue::issue("w-x").unwrap();
+            examine(&WorkerConfig { tls: Some(certificate), ..config(listen, false) }).unwrap();
+            let (shared, _) = config(listen, false).apart("ann".parse().unwrap(), 0);
+            assert!(check_shared(&shared).is_err(), "{listen}");
+        }
+        for listen in ["127.0.0.1:0", "127.9.9.9:9443", "[::1]:9443"] {
+            examine(&config(listen, false)).unwrap();
+        }
+        let damaged = Certificate { chain: "x".into(), key: "secret".into() };
+        let config = WorkerConfig { tls: Some(damaged), ..config("127.0.0.1:0", false) };
+        let refused = examine(&config).unwrap_err().to_string();
+        assert!(refused.contains("`chain`") && !refused.contains("secret"), "{refused}");
     }
 
     #[test]

@@ -30,6 +30,8 @@ pub(crate) fn config(volume: &Path) -> WorkerConfig {
         ports: PortPool { first: 20_000, ranges: 8, preferred: 0 },
         connect: Vec::new(),
         listen: ([127, 0, 0, 1], 0).into(),
+        tls: None,
+        plain: false,
         origins: Vec::new(),
         permission_ttl: 60,
         grace: 2,

@@ -10,6 +10,7 @@ use casemate_protocol::end::EndReason;
 use casemate_protocol::ids::{BootId, Generation, Incarnation, SessionId, SlotId};
 use casemate_protocol::key::Key;
 use casemate_protocol::tier::Tier;
+use casemate_protocol::tls::Pin;
 use casemate_protocol::worker::Evidence;
 use serde::{Deserialize, Serialize};
 
@@ -119,6 +120,9 @@ pub struct Serving {
     pub boot: BootId,
     /// The tier it measured.
     pub tier: Tier,
+    /// Who it proves to be; `None`: its door is plain HTTP.
+    #[serde(default)]
+    pub pin: Option<Pin>,
 }
 
 /// A change that does not fit the phase: a stale event, or a driver that does not hold the session.

@@ -155,6 +155,7 @@ impl Driver {
                         session: self.whole_view(&stored),
                         created,
                         address: Self::serving(record)?.address,
+                        pin: Self::serving(record)?.pin.clone(),
                         token: self.token(record, audience),
                     }))
                 }
@@ -169,7 +170,7 @@ impl Driver {
         let token = self.token(record, Audience::Control);
         let mut last = String::new();
         for _ in 0..LOOKS {
-            match client::status(serving.address, &token).await {
+            match client::status(serving, &token).await {
                 Ok(status) => {
                     let answer =
                         Answer { boot: status.boot.clone(), generation: status.generation };

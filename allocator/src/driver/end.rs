@@ -184,7 +184,7 @@ impl Driver {
             .ok_or_else(|| refuse(ErrorKind::Internal, "an end without a reason"))?;
         let serving = Self::serving(record)?.clone();
         let token = self.token(record, Audience::Control);
-        let answer = client::quiesce(serving.address, &token).await;
+        let answer = client::quiesce(&serving, &token).await;
         let mut gone = self.living(record).is_none_or(|live| live.ended.borrow().is_some());
         if answer.is_err() && stored.shares() {
             gone = gone || !self.is_hosted(&stored).await?;
@@ -239,7 +239,7 @@ impl Driver {
         reason: EndReason,
         grace: Duration,
     ) -> Result<(), ApiError> {
-        if let Err(error) = client::stop(serving.address, token, Stop { reason }).await {
+        if let Err(error) = client::stop(serving, token, Stop { reason }).await {
             // It may have gone while it answered; the fence below finds out.
             tracing::debug!(session = %record.id, %error, "stop call");
         } else if let Some(mut live) = self.living(record) {

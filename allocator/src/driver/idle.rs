@@ -69,7 +69,7 @@ impl Driver {
         let token = self.token(record, Audience::Control);
         // A worker that does not answer is not idle: nothing is spent. Its death is the watcher's to see; that of a session
         // whose worker goes on is seen here.
-        let Ok(status) = client::status(serving.address, &token).await else {
+        let Ok(status) = client::status(serving, &token).await else {
             if stored.shares() && matches!(self.is_hosted(&stored).await, Ok(false)) {
                 self.tell(record, self.mark_over(record).await);
             }

@@ -141,7 +141,7 @@ impl Driver {
         let token = self.token(record, Audience::Control);
         let deadline = Instant::now() + LOOKING;
         while (seen.lock || seen.process) && Instant::now() < deadline {
-            if let Ok(status) = client::status(serving.address, &token).await {
+            if let Ok(status) = client::status(serving, &token).await {
                 let answer = Answer { boot: status.boot, generation: status.generation };
                 let known = is_recorded(record, Some(&answer));
                 seen.answer = Some(answer);

@@ -82,7 +82,7 @@ impl Driver {
         let values = values::recall(&self.home, &record.id, &record.intent.env)
             .map_err(|error| error.into_api())?;
         let owner = self.owned.then(std::process::id);
-        let config = stored.plan.config(
+        let mut config = stored.plan.config(
             record,
             values,
             &self.home,
@@ -90,10 +90,18 @@ impl Driver {
             owner,
             self.learn.clone(),
         );
+        let pin = if stored.plan.tls {
+            let (certificate, pin) = casemate_tls::issue::issue(record.slot.as_str())
+                .map_err(|error| refuse(ErrorKind::Internal, error))?;
+            config.tls = Some(certificate);
+            Some(pin)
+        } else {
+            None
+        };
         let granted = &stored.plan.programs;
         tracing::info!(session = %record.id, ?granted, "the agent may read and run");
         if let Some(user) = &stored.plan.user {
-            return self.launch_shared(stored, user, config, cancelled).await;
+            return self.launch_shared(stored, user, config, pin.as_ref(), cancelled).await;
         }
         let launched = launch::spawn(&self.supervisor, &log).map_err(|error| error.into_api())?;
         let process = launched.process().clone();
@@ -108,7 +116,7 @@ impl Driver {
                 std::future::pending::<()>().await;
             }
         };
-        let (child, serving) =
+        let (child, mut serving) =
             launched.start(&config, self.patience, cut, progress).await.map_err(|error| {
                 if let LaunchError::Cancelled = error {
                     refuse(ErrorKind::Conflict, "the start was cut short by a stop")
@@ -116,6 +124,7 @@ impl Driver {
                     error.into_api()
                 }
             })?;
+        serving.pin = pin;
         match self.update(&record.id, move |record| record.ready(serving)).await {
             Ok(stored) => self.watch_child(&stored.record, child),
             Err(error) => {

@@ -4,9 +4,11 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use casemate_allocator_core::record::Serving;
 use casemate_protocol::ids::SessionId;
 use casemate_protocol::sharing::{self, EndSession, SessionConfig, SessionList};
 use casemate_protocol::worker::{Quiesce, StartError, StartEvent, Stop, WorkerStatus};
+use casemate_tls::client::{NotConnected, NotTrusted, secure};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
@@ -28,6 +30,9 @@ pub(crate) enum CallError {
     /// Not reached, or cut off.
     #[error("the worker at {address} is not to be reached: {why}")]
     Unreachable { address: SocketAddr, why: String },
+    /// Somebody else is there. It was told nothing.
+    #[error("whoever answers at {address} is not the worker: {why}")]
+    NotTrusted { address: SocketAddr, why: NotTrusted },
     /// Silent.
     #[error("the worker at {0} does not answer")]
     TimedOut(SocketAddr),
@@ -56,29 +61,36 @@ pub(crate) enum BeginError {
     Call(#[from] CallError),
 }
 
-pub(crate) async fn status(address: SocketAddr, token: &str) -> Result<WorkerStatus, CallError> {
-    parse(address, &call(address, Method::GET, "/v1/status", token, Bytes::new(), STATUS).await?)
+pub(crate) async fn status(worker: &Serving, token: &str) -> Result<WorkerStatus, CallError> {
+    parse(
+        worker.address,
+        &call(worker, Method::GET, "/v1/status", token, Bytes::new(), STATUS).await?,
+    )
 }
 
-pub(crate) async fn quiesce(address: SocketAddr, token: &str) -> Result<Quiesce, CallError> {
-    parse(address, &call(address, Method::POST, "/v1/quiesce", token, Bytes::new(), QUIESCE).await?)
+pub(crate) async fn quiesce(worker: &Serving, token: &str) -> Result<Quiesce, CallError> {
+    parse(
+        worker.address,
+        &call(worker, Method::POST, "/v1/quiesce", token, Bytes::new(), QUIESCE).await?,
+    )
 }
 
-pub(crate) async fn stop(address: SocketAddr, token: &str, stop: Stop) -> Result<(), CallError> {
+pub(crate) async fn stop(worker: &Serving, token: &str, stop: Stop) -> Result<(), CallError> {
     let body = serde_json::to_vec(&stop).expect("a reason is plain data").into();
-    call(address, Method::POST, "/v1/stop", token, body, STOP).await.map(|_| ())
+    call(worker, Method::POST, "/v1/stop", token, body, STOP).await.map(|_| ())
 }
 
 /// Asks a worker that sessions share for one more. `patience` is the longest time without a sign of progress.
 pub(crate) async fn begin(
-    address: SocketAddr,
+    worker: &Serving,
     token: &str,
     session: &SessionConfig,
     patience: Duration,
     progress: impl Fn(&str),
 ) -> Result<(), BeginError> {
     let body = serde_json::to_vec(session).expect("a configuration is plain data").into();
-    let head = timeout(patience, send(address, Method::POST, "/v1/sessions", token, body));
+    let address = worker.address;
+    let head = timeout(patience, send(worker, Method::POST, "/v1/sessions", token, body));
     let head = head.await.map_err(|_| CallError::TimedOut(address))?;
     let (answer, _connection) = head?;
     if !answer.status().is_success() {
@@ -124,22 +136,22 @@ pub(crate) async fn begin(
 }
 
 /// What a worker that sessions share hosts.
-pub(crate) async fn list(address: SocketAddr, token: &str) -> Result<SessionList, CallError> {
+pub(crate) async fn list(worker: &Serving, token: &str) -> Result<SessionList, CallError> {
     let none = Bytes::new();
-    parse(address, &call(address, Method::GET, "/v1/sessions", token, none, STATUS).await?)
+    parse(worker.address, &call(worker, Method::GET, "/v1/sessions", token, none, STATUS).await?)
 }
 
 /// Ends one session of a worker that sessions share, and nothing else; returns when its last process is gone. One that it neither
 /// hosts nor stores is ended already.
 pub(crate) async fn end(
-    address: SocketAddr,
+    worker: &Serving,
     token: &str,
     session: &SessionId,
     wanted: EndSession,
     limit: Duration,
 ) -> Result<(), CallError> {
     let path = format!("/v1/sessions/{session}?{}", wanted.to_query());
-    match call(address, Method::DELETE, &path, token, Bytes::new(), limit).await {
+    match call(worker, Method::DELETE, &path, token, Bytes::new(), limit).await {
         Err(CallError::Refused { status: 404, .. }) => Ok(()),
         outcome => outcome.map(|_| ()),
     }
@@ -151,25 +163,26 @@ fn parse<T: DeserializeOwned>(address: SocketAddr, body: &Bytes) -> Result<T, Ca
 }
 
 async fn call(
-    address: SocketAddr,
+    worker: &Serving,
     method: Method,
     path: &str,
     token: &str,
     body: Bytes,
     limit: Duration,
 ) -> Result<Bytes, CallError> {
-    let exchange = exchange(address, method, path, token, body);
-    timeout(limit, exchange).await.map_err(|_| CallError::TimedOut(address))?
+    let exchange = exchange(worker, method, path, token, body);
+    timeout(limit, exchange).await.map_err(|_| CallError::TimedOut(worker.address))?
 }
 
 async fn exchange(
-    address: SocketAddr,
+    worker: &Serving,
     method: Method,
     path: &str,
     token: &str,
     body: Bytes,
 ) -> Result<Bytes, CallError> {
-    let (answer, _connection) = send(address, method, path, token, body).await?;
+    let (answer, _connection) = send(worker, method, path, token, body).await?;
+    let address = worker.address;
     let status = answer.status();
     let body = collect(address, answer.into_body()).await?;
     if status.is_success() {
@@ -197,17 +210,22 @@ impl Drop for Connection {
 
 /// Sends a request; the answer's head, and what has to be kept while its body is read.
 async fn send(
-    address: SocketAddr,
+    worker: &Serving,
     method: Method,
     path: &str,
     token: &str,
     body: Bytes,
 ) -> Result<(Response<Incoming>, Connection), CallError> {
+    let address = worker.address;
     let unreachable = |why: String| CallError::Unreachable { address, why };
     let stream = tokio::net::TcpStream::connect(address)
         .await
         .and_then(|stream| stream.set_nodelay(true).map(|()| stream))
         .map_err(|error| unreachable(error.to_string()))?;
+    let stream = secure(stream, worker.pin.as_ref()).await.map_err(|error| match error {
+        NotConnected::Io(error) => unreachable(error.to_string()),
+        NotConnected::NotTrusted(why) => CallError::NotTrusted { address, why },
+    })?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
         .map_err(|error| unreachable(error.to_string()))?;

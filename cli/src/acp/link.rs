@@ -74,7 +74,7 @@ pub(super) struct Surroundings {
 
 /// Opens a new attachment and waits for the worker's greeting: from then on it survives its connection.
 pub(super) async fn greet(attached: &Attached) -> Result<Greeted, Failure> {
-    let opened = socket::open_resumable(attached.address, &attached.token).await?;
+    let opened = socket::open_resumable(attached).await?;
     let (mut socket, cookies) = opened;
     let mut end = BridgeEnd::new();
     let hello = async {
@@ -198,7 +198,7 @@ async fn live(
             let mut more = Vec::new();
             match action {
                 Action::Dial(ticket) => {
-                    match socket::open_again(attached.address, &ticket, cookies).await {
+                    match socket::open_again(attached, &ticket, cookies).await {
                         Ok(open) => {
                             shared.end.borrow_mut().opened();
                             socket = Some(open);

@@ -94,7 +94,7 @@ fn environment(given: &[String], tty: bool) -> Result<BTreeMap<String, String>, 
 async fn open(place: &Place, session: &SessionId) -> Result<Socket, Failure> {
     let client = start::ensure(place, &[]).await?;
     let attached = client.exec(session).await.map_err(Failure::from)?;
-    match socket::open(attached.address, &attached.token, Door::Exec).await {
+    match socket::open(&attached, Door::Exec).await {
         Ok(socket) => Ok(socket),
         // The worker may have been stopped between the answer and now: the allocator looks again.
         Err(_) => again(&client, session).await,
@@ -103,7 +103,7 @@ async fn open(place: &Place, session: &SessionId) -> Result<Socket, Failure> {
 
 async fn again(client: &Client, session: &SessionId) -> Result<Socket, Failure> {
     let attached = client.exec(session).await.map_err(Failure::from)?;
-    socket::open(attached.address, &attached.token, Door::Exec).await
+    socket::open(&attached, Door::Exec).await
 }
 
 fn said(end: ExecEnd) -> Result<u8, Failure> {

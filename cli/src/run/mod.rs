@@ -199,7 +199,7 @@ async fn work(
 ) -> Result<u8, Failure> {
     let (attachment, socket) = allocator
         .attach(&Want::Key(None), None, &job.intent, async |attached: &Attached| {
-            socket::open(attached.address, &attached.token, Door::Acp).await
+            socket::open(attached, Door::Acp).await
         })
         .await
         .map_err(AttachError::into_failure)?;

@@ -143,7 +143,7 @@ async fn patch(
         Some(trees) => kept::patch(&view, trees, place)?,
         None => {
             let attached = client.resume(session).await.map_err(Failure::from)?;
-            Patch::of(&Client::with(attached.address, &attached.token)?).await?
+            Patch::of(&Client::of(&attached)?).await?
         }
     };
     let Some(target) = target else { return write(made.bytes()) };

@@ -14,6 +14,7 @@ use casemate_protocol::proof::Prover;
 use casemate_protocol::relay::flow::{Brought, Flow};
 use casemate_protocol::relay::outgoing::Kept;
 use casemate_protocol::relay::{REFUSAL_HEADER, SUBPROTOCOL, TICKET_HEADER};
+use casemate_protocol::tls::Pin;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio_tungstenite::tungstenite::handshake::server::{Request, Response};
@@ -40,6 +41,8 @@ struct World {
     handshakes: Mutex<BTreeMap<String, String>>,
     /// What workers were told.
     heard: Mutex<Vec<Value>>,
+    /// Where workers are said to be, and whom to believe there, if not here.
+    elsewhere: Mutex<Option<(SocketAddr, Pin)>>,
     /// The cookies of each handshake, empty where it brought none.
     cookies: Mutex<Vec<String>>,
 }
@@ -62,6 +65,7 @@ impl Stage {
             sessions: Mutex::default(),
             handshakes: Mutex::default(),
             heard: Mutex::default(),
+            elsewhere: Mutex::default(),
             cookies: Mutex::default(),
         });
         let home = TempDir::new().unwrap();
@@ -89,6 +93,11 @@ impl Stage {
 
     pub(crate) fn calls(&self) -> Vec<String> {
         self.world.calls.lock().unwrap().clone()
+    }
+
+    /// From now on workers are said to be there.
+    pub(crate) fn lead_to(&self, address: SocketAddr, pin: Pin) {
+        *self.world.elsewhere.lock().unwrap() = Some((address, pin));
     }
 
     pub(crate) fn cookies(&self) -> Vec<String> {
@@ -197,7 +206,14 @@ impl World {
             json!({"profile": "default", "repository": null, "agent": ["agent"], "env": {}});
         let view = json!({"id": id, "key": key, "incarnation": 1, "generation": 1, "intent": intent, "phase": "active",
             "slot": SlotId::random(), "worker": null, "last_end": null, "next": null, "created": 1});
-        json!({"session": view, "created": created, "address": self.address, "token": "worker-token"})
+        match &*self.elsewhere.lock().unwrap() {
+            None => {
+                json!({"session": view, "created": created, "address": self.address, "token": "worker-token"})
+            }
+            Some((address, pin)) => {
+                json!({"session": view, "created": created, "address": address, "token": "worker-token", "pin": pin})
+            }
+        }
     }
 
     fn status(&self) -> Value {

@@ -59,6 +59,10 @@ enum Way {
 const HANDSHAKE: u64 = 400;
 /// How often silence and freezes are looked at.
 const LOOK: Duration = Duration::from_millis(20);
+/// And so many where they shook hands by TLS before.
+const HANDSHAKE_TLS: u64 = 1800;
+/// The first byte of TLS: a record of its handshake (RFC 8446 section 5.1). What is called inside is not to be seen.
+const TLS: u8 = 22;
 /// How long a frozen connection stays before it is cut, in milliseconds.
 const FROZEN: u64 = 60;
 
@@ -151,7 +155,7 @@ impl FaultProxy {
         self.shared.connections.load(Ordering::Relaxed)
     }
 
-    /// Connections to `/acp` that were cut.
+    /// Connections to `/acp`, or encrypted ones, that were cut.
     #[must_use]
     pub fn cuts(&self) -> u64 {
         self.shared.cuts.load(Ordering::Relaxed)
@@ -178,9 +182,12 @@ impl Shared {
         let Ok(server) = TcpStream::connect(target) else { return };
         let _ = (client.set_nodelay(true), server.set_nodelay(true));
         let mut head = [0; 8];
-        let attaches = client.peek(&mut head).is_ok_and(|length| head[..length] == *b"GET /acp");
+        let length = client.peek(&mut head).unwrap_or(0);
+        let is_tls = length > 0 && head[0] == TLS;
+        let attaches = is_tls || head[..length] == *b"GET /acp";
         let faulty = attaches && self.faults.load(Ordering::Relaxed);
-        let plan = faulty.then(|| Plan::of(self.seed, number));
+        let handshake = if is_tls { HANDSHAKE_TLS } else { HANDSHAKE };
+        let plan = faulty.then(|| Plan::of(self.seed, number, handshake));
         let (ended, silent) = (AtomicBool::new(false), AtomicBool::new(true));
         let patience = Duration::from_millis(self.patience.load(Ordering::Relaxed));
         let impatient = attaches && patience < Duration::from_millis(u64::MAX);
@@ -285,7 +292,7 @@ impl Passage<'_> {
 // === impl Plan ===
 
 impl Plan {
-    fn of(seed: u64, number: u64) -> Self {
+    fn of(seed: u64, number: u64, handshake: u64) -> Self {
         let mut state = seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         // xorshift64* (Vigna 2016): any spread of values is good enough here.
         let mut draw = |below: u64| {
@@ -296,9 +303,9 @@ impl Plan {
         };
         // Most get through the handshake, or little else would ever be cut.
         let most = |kind: u64, place: u64| match kind {
-            0 => 1 + place % HANDSHAKE,
-            1 | 2 => HANDSHAKE + place % 1_000,
-            _ => HANDSHAKE + place % 20_000,
+            0 => 1 + place % handshake,
+            1 | 2 => handshake + place % 1_000,
+            _ => handshake + place % 20_000,
         };
         let (up, down) = ((draw(10), draw(1 << 30)), (draw(10), draw(1 << 30)));
         Self {

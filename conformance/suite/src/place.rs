@@ -4,7 +4,9 @@
 //! it ends them by pid.
 
 use std::collections::HashSet;
+use std::fs::DirBuilder;
 use std::io::{Read as _, Write as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -108,6 +110,17 @@ impl Place {
     #[must_use]
     pub fn casemate_home(&self) -> PathBuf {
         self.path().join("casemate")
+    }
+
+    /// Writes a profile.
+    ///
+    /// # Panics
+    /// Where it cannot be written.
+    pub fn profile(&self, name: &str, text: &str) {
+        let profiles = self.casemate_home().join("profiles");
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&profiles);
+        made.expect("the place is ours");
+        std::fs::write(profiles.join(format!("{name}.toml")), text).expect("the place is ours");
     }
 
     /// The sample repository.

@@ -3,7 +3,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed, which is what it is for")]
 
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -37,9 +36,7 @@ fn modules() -> Option<PathBuf> {
 
 /// The door of a session's worker, with pages of these origins let in.
 fn door(place: &Place, origins: &[String]) -> Attached {
-    let profiles = place.casemate_home().join("profiles");
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&profiles).unwrap();
-    std::fs::write(profiles.join("pages.toml"), format!("origins = {origins:?}\n")).unwrap();
+    place.profile("pages", &format!("origins = {origins:?}\n"));
     let repository = place.repository().display().to_string();
     let mut bridge = place.bridge(&["--repo", &repository, "--profile", "pages"]);
     let mut host = RawHost::start(&mut bridge).unwrap();

@@ -11,6 +11,7 @@ use crate::ids::{Generation, Incarnation, SessionId, SlotId};
 use crate::origin::Origin;
 use crate::ports::PortPool;
 use crate::tier::Tier;
+use crate::tls::Certificate;
 use crate::token::PublicKey;
 use crate::worker::{AgentCommand, Repository, WorkerConfig};
 
@@ -42,6 +43,12 @@ pub struct SharedWorkerConfig {
     pub ports: PortPool,
     /// As [`WorkerConfig::listen`].
     pub listen: SocketAddr,
+    /// As [`WorkerConfig::tls`].
+    #[serde(default)]
+    pub tls: Option<Certificate>,
+    /// As [`WorkerConfig::plain`].
+    #[serde(default)]
+    pub plain: bool,
     /// As [`WorkerConfig::host_uid`].
     pub host_uid: Option<u32>,
     /// As [`WorkerConfig::owner`].
@@ -118,6 +125,8 @@ impl SharedWorkerConfig {
             ports: PortPool { preferred: session.preferred_ports, ..self.ports },
             connect: session.connect,
             listen: self.listen,
+            tls: self.tls.clone(),
+            plain: self.plain,
             origins: session.origins,
             permission_ttl: session.permission_ttl,
             grace: session.grace,
@@ -163,6 +172,8 @@ impl WorkerConfig {
             volume: self.volume,
             ports: self.ports,
             listen: self.listen,
+            tls: self.tls,
+            plain: self.plain,
             host_uid: self.host_uid,
             owner: self.owner,
             linger: Some(linger),
@@ -199,6 +210,8 @@ mod tests {
             ports: PortPool { first: 21_008, ranges: 9, preferred: 7 },
             connect: vec![4000],
             listen: ([127, 0, 0, 1], 4001).into(),
+            tls: Some(Certificate { chain: "chain".into(), key: "key".into() }),
+            plain: true,
             origins: vec!["https://app.example".parse().unwrap()],
             permission_ttl: 11,
             grace: 12,

@@ -57,6 +57,8 @@ impl Worker {
             ports: PortPool { first: 21_008, ranges: 687, preferred: 0 },
             connect: Vec::new(),
             listen: ([127, 0, 0, 1], 0).into(),
+            tls: None,
+            plain: false,
             origins: Vec::new(),
             permission_ttl: 30,
             grace: 2,

@@ -1,4 +1,4 @@
-//! The worker's HTTP endpoints, HTTP/1.1 on one address.
+//! The worker's HTTP endpoints, HTTP/1.1 on one address, behind TLS where the worker was given a certificate.
 //!
 //! | call | token | answers |
 //! |---|---|---|
@@ -31,9 +31,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use casemate_tls::server::Acceptor;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
@@ -47,8 +49,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 const MOST: usize = 64;
 const MOST_SHARED: usize = 512;
 
-/// Serves for ever.
-pub async fn serve(listener: TcpListener, app: Rc<App>) {
+/// Serves for ever, encrypted where there is a certificate.
+pub async fn serve(listener: TcpListener, tls: Option<Acceptor>, app: Rc<App>) {
     let room = Arc::new(Semaphore::new(if app.is_shared() { MOST_SHARED } else { MOST }));
     loop {
         let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
@@ -60,23 +62,32 @@ pub async fn serve(listener: TcpListener, app: Rc<App>) {
                 continue;
             }
         };
-        let app = Rc::clone(&app);
+        let (app, tls) = (Rc::clone(&app), tls.clone());
         tokio::task::spawn_local(async move {
             let _place = place;
-            let service = service_fn(move |request| {
-                let app = Rc::clone(&app);
-                async move { Ok::<_, std::convert::Infallible>(app.call(request).await) }
-            });
-            let served = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEAD)
-                .serve_connection(TokioIo::new(stream), service)
-                .with_upgrades()
-                .await;
-            if let Err(error) = served {
-                tracing::debug!(%error, "connection ended");
+            let Some(tls) = tls else { return answer_calls(stream, app).await };
+            match tls.accept(stream, HEAD).await {
+                Ok(stream) => answer_calls(stream, app).await,
+                Err(error) => tracing::debug!(%error, "no TLS"),
             }
         });
+    }
+}
+
+/// The calls of one connection.
+async fn answer_calls(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, app: Rc<App>) {
+    let service = service_fn(move |request| {
+        let app = Rc::clone(&app);
+        async move { Ok::<_, std::convert::Infallible>(app.call(request).await) }
+    });
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD)
+        .serve_connection(TokioIo::new(stream), service)
+        .with_upgrades()
+        .await;
+    if let Err(error) = served {
+        tracing::debug!(%error, "connection ended");
     }
 }
 

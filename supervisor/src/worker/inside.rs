@@ -1,6 +1,5 @@
 //! From the filter on: the session is made ready ([`crate::hosted`]), and served until its generation is over.
 
-use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
 
 use casemate_protocol::ids::BootId;
@@ -8,6 +7,7 @@ use casemate_protocol::tier::Tier;
 use casemate_protocol::worker::{StartError, StartEvent, WorkerConfig};
 use casemate_sandbox::{Spawner, users};
 
+use super::door::Door;
 use super::outside::Prepared;
 use super::signals::{Ending, forward};
 use super::{Footing, STOPPED, other};
@@ -15,10 +15,8 @@ use crate::audit::Audit;
 use crate::hosted::live;
 use crate::hosted::ready::{self, Making, Probing};
 use crate::hosted::registry::Registry;
-use crate::http;
 use crate::http::app::App;
 use crate::http::auth::Gate;
-use crate::ports::Claim;
 use crate::process::reaper::{Reaper, Session};
 use crate::report::{Report as _, Stdout};
 
@@ -91,14 +89,12 @@ fn counted_alone(config: &WorkerConfig) -> bool {
 /// Serves the one session; the worker's exit code.
 async fn serve(
     ready: ready::Ready,
-    listener: TcpListener,
+    door: Door,
     ending: Ending,
     audit: &Audit,
 ) -> Result<u8, StartError> {
     let boot = BootId::random();
-    let listener = tokio::net::TcpListener::from_std(listener)
-        .map_err(|error| other("no listener", &error))?;
-    let address = listener.local_addr().map_err(|error| other("no listener", &error))?;
+    let address = door.address()?;
     let gate = Gate::new(ready.config.verify_key, ready.config.slot.clone());
     let reaper = Rc::clone(&ready.session.reaper);
     let (hosted, generation) = live::start(ready, boot.clone(), audit)?;
@@ -107,7 +103,7 @@ async fn serve(
     let registry = Rc::new(Registry::default());
     registry.add(Rc::clone(&hosted));
     let app = Rc::new(App::new(gate, registry, reaper, boot, audit.clone()));
-    tokio::task::spawn_local(http::serve(listener, app));
+    door.serve(app)?;
     let fixed = &hosted.fixed;
     tracing::info!(
         %address,
@@ -123,23 +119,4 @@ async fn serve(
         worktree: fixed.worktree.clone(),
     });
     Ok(generation.await)
-}
-
-/// Where clients come in: the claim itself, unless the configuration names another address.
-pub(super) fn door(wanted: SocketAddr, claim: &Claim) -> Result<TcpListener, StartError> {
-    let address = match wanted.port() {
-        0 => SocketAddr::new(wanted.ip(), claim.address().port()),
-        _ => wanted,
-    };
-    let listener =
-        if address == claim.address() { claim.listener() } else { TcpListener::bind(address) };
-    let listener = listener.and_then(|listener| {
-        listener.set_nonblocking(true)?;
-        Ok(listener)
-    });
-    listener.map_err(|error| StartError::Listen {
-        message: format!(
-            "{address}: {error}: name a free address, or 127.0.0.1:0 for the worker's claim"
-        ),
-    })
 }

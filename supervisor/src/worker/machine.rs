@@ -67,6 +67,8 @@ fn config(tier: Tier, directory: &Path) -> WorkerConfig {
         ports: PortPool { first: 0, ranges: 0, preferred: 0 },
         connect: Vec::new(),
         listen: ([127, 0, 0, 1], 0).into(),
+        tls: None,
+        plain: false,
         origins: Vec::new(),
         permission_ttl: 0,
         grace: 0,

@@ -17,8 +17,9 @@ use casemate_sandbox::shield::calls::Role;
 use casemate_sandbox::shield::confine;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
+use super::door::Door;
 use super::signals::Ending;
-use super::{Supervisor, identity, inside, on_one_thread, other, outside, owner};
+use super::{Supervisor, identity, on_one_thread, other, outside, owner};
 use crate::audit::Audit;
 use crate::http::app::App;
 use crate::http::auth::Gate;
@@ -30,7 +31,7 @@ use crate::shared::floor::{self, Floor};
 use crate::shared::porter::{self, Porter};
 use crate::shared::{Measured, Shared, Table};
 use crate::words::chain;
-use crate::{directories, durable, http};
+use crate::{directories, durable};
 
 /// How long the directories that sessions have in common may stay closed.
 const OPEN_AGAIN: Duration = Duration::from_secs(1);
@@ -55,7 +56,7 @@ pub(super) fn run(config: SharedWorkerConfig, file: Option<PathBuf>) -> Result<u
 }
 
 fn live(
-    config: SharedWorkerConfig,
+    mut config: SharedWorkerConfig,
     file: Option<PathBuf>,
     lock: HeldLock,
     newest: BTreeMap<SessionId, Floor>,
@@ -66,14 +67,14 @@ fn live(
     let ground = Ground::make(&config.volume.join("run"), None)?;
     let porter = porter::start(&config, &ground)?;
     let spawner = Rc::new(supervisor.spawner);
-    let listener = inside::door(config.listen, &supervisor.claim)?;
+    let door = Door::open(config.listen, config.tls.take(), &supervisor.claim)?;
     more_descriptors();
     // After the spawner and the porter, which would inherit it; before anything that somebody else wrote is read.
     let filter =
         confine(Role::Supervisor).map_err(|error| StartError::Shield { message: chain(&error) })?;
     let shield = supervisor.shield.summary().into_iter();
     let served = Served {
-        listener,
+        door,
         shield: shield.chain([filter.to_string(), porter.confined().to_string()]).collect(),
         spawner: Rc::clone(&spawner),
         porter: porter.clone(),
@@ -113,7 +114,7 @@ fn bind(volume: &Path, user: &UserId) -> Result<(), StartError> {
 
 /// What is there when the event loop begins.
 struct Served {
-    listener: std::net::TcpListener,
+    door: Door,
     shield: Vec<String>,
     spawner: Rc<Spawner>,
     porter: Porter,
@@ -130,9 +131,7 @@ async fn serve(served: Served) -> Result<u8, StartError> {
     tokio::task::spawn_local(Rc::clone(&reaper).run(children));
     let mut ending = Ending::listen()?;
     super::signals::ignore();
-    let listener = tokio::net::TcpListener::from_std(served.listener)
-        .map_err(|error| other("no listener", &error))?;
-    let address = listener.local_addr().map_err(|error| other("no listener", &error))?;
+    let address = served.door.address()?;
     let boot = BootId::random();
     let gate = Gate::new(served.config.verify_key, served.config.slot.clone());
     let audit = served.audit;
@@ -163,7 +162,7 @@ async fn serve(served: Served) -> Result<u8, StartError> {
     });
     let registry = Rc::clone(&shared.registry);
     let app = App::new(gate, registry, Rc::clone(&reaper), boot.clone(), audit);
-    tokio::task::spawn_local(http::serve(listener, Rc::new(app.sharing(Rc::clone(&shared)))));
+    served.door.serve(Rc::new(app.sharing(Rc::clone(&shared))))?;
     tracing::info!(%address, %boot, slot = %shared.config.slot, "ready");
     Stdout.event(&StartEvent::Ready {
         address,

@@ -5,6 +5,7 @@
 //! thread for good: clone, try the shield from inside, take away what the agent has no business with ([`crate::hosted`]), serve ([`inside`]). A worker of many sessions ([`many`]) begins with none. Whatever fails is one
 //! [`StartError`] on stdout and its exit code.
 
+mod door;
 pub(crate) mod identity;
 mod inside;
 mod machine;
@@ -14,7 +15,6 @@ mod outside;
 mod owner;
 mod signals;
 
-use std::net::TcpListener;
 use std::os::fd::AsFd as _;
 use std::path::Path;
 
@@ -34,6 +34,7 @@ use crate::ports::{self, Claim};
 use crate::report::{Report as _, Stdout};
 use crate::words::chain;
 
+use door::Door;
 use outside::Prepared;
 
 pub use machine::measure;
@@ -43,7 +44,7 @@ pub use machine::measure;
 struct Footing {
     claim: Claim,
     /// Where clients come in.
-    door: TcpListener,
+    door: Door,
     shield: ShieldReport,
     filter: Confined,
 }
@@ -101,10 +102,11 @@ fn live(prepared: Prepared) -> Result<u8, StartError> {
     audit.keep(live_on_record(prepared, &audit))
 }
 
-fn live_on_record(prepared: Prepared, audit: &Audit) -> Result<u8, StartError> {
+fn live_on_record(mut prepared: Prepared, audit: &Audit) -> Result<u8, StartError> {
     let supervisor = Supervisor::start(prepared.wanted.config.ports, &prepared.lock)?;
     let Supervisor { shield, claim, spawner } = supervisor;
-    let door = inside::door(prepared.wanted.config.listen, &claim)?;
+    let config = &mut prepared.wanted.config;
+    let door = Door::open(config.listen, config.tls.take(), &claim)?;
     // After the spawner, whose agents would inherit it; before anything that somebody else wrote is read.
     let filter =
         confine(Role::Supervisor).map_err(|error| StartError::Shield { message: chain(&error) })?;

@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use casemate_protocol::tls::Pin;
+use casemate_tls::client::{Stream, secure};
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
@@ -15,7 +17,7 @@ use crate::harness::LONG;
 
 pub(crate) struct Client {
     runtime: Runtime,
-    socket: WebSocketStream<TcpStream>,
+    socket: WebSocketStream<Stream>,
     next: u64,
     pub(crate) connection_id: String,
     /// The subprotocol that the worker answered with.
@@ -40,9 +42,19 @@ impl Client {
     }
 
     pub(crate) fn attach_with(address: SocketAddr, headers: &[(&str, &str)]) -> Result<Self, u16> {
+        Self::attach_to(address, None, headers)
+    }
+
+    /// As [`Client::attach_with`], believing whom the pin says.
+    pub(crate) fn attach_to(
+        address: SocketAddr,
+        pin: Option<&Pin>,
+        headers: &[(&str, &str)],
+    ) -> Result<Self, u16> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let connected = runtime.block_on(async {
             let stream = TcpStream::connect(address).await.unwrap();
+            let stream = secure(stream, pin).await.unwrap();
             let mut request = format!("ws://{address}/acp").into_client_request().unwrap();
             for (name, value) in headers {
                 let name: hyper::header::HeaderName = name.parse().unwrap();

@@ -99,6 +99,8 @@ impl Slot {
             ports: POOL,
             connect: Vec::new(),
             listen: ([127, 0, 0, 1], 0).into(),
+            tls: None,
+            plain: false,
             origins: Vec::new(),
             permission_ttl: 30,
             grace: 2,

@@ -33,6 +33,7 @@ mod siblings;
 mod slow;
 #[cfg(target_arch = "x86_64")]
 mod taken_over;
+mod tls;
 mod told;
 mod traced;
 mod turns;

@@ -37,6 +37,8 @@ impl Many {
             volume: one.volume.clone(),
             ports: one.ports,
             listen: one.listen,
+            tls: one.tls.clone(),
+            plain: one.plain,
             host_uid: one.host_uid,
             owner: None,
             linger: None,

@@ -334,7 +334,9 @@ impl World {
                 let Some(proc) = self.procs.iter_mut().find(own) else { return self.failed(id) };
                 let address = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
                 let boot = proc.boot.clone();
-                record.ready(Serving { address, boot, tier: Tier::Namespace }).expect("starting");
+                record
+                    .ready(Serving { address, boot, tier: Tier::Namespace, pin: None })
+                    .expect("starting");
                 return None;
             }
         }

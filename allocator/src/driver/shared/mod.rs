@@ -18,6 +18,7 @@ use casemate_protocol::api::{ApiError, ErrorKind, Phase};
 use casemate_protocol::end::EndReason;
 use casemate_protocol::ids::SlotId;
 use casemate_protocol::sharing::{SharedWorkerConfig, UserId, WorkerClaims};
+use casemate_protocol::tls::Pin;
 use casemate_protocol::worker::Stop;
 use tokio::sync::{Mutex, OwnedMutexGuard, watch};
 use tokio::time::timeout;
@@ -133,6 +134,7 @@ impl Driver {
         self: &Arc<Self>,
         record: &Record,
         shared: &SharedWorkerConfig,
+        pin: Option<&Pin>,
         mut cut: watch::Receiver<bool>,
     ) -> Result<Common, ApiError> {
         let mut room = tokio::select! {
@@ -153,10 +155,11 @@ impl Driver {
         }
         let progress = |what: &str| tracing::info!(slot = %record.slot, what, "starting");
         let started = launched.start(shared, self.patience, wanted(&mut cut), progress).await;
-        let (mut child, serving) = started.map_err(|error| match error {
+        let (mut child, mut serving) = started.map_err(|error| match error {
             LaunchError::Cancelled => cut_short(),
             error => error.into_api(),
         })?;
+        serving.pin = pin.cloned();
         let exit = async move {
             let status = child.wait().await;
             let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
@@ -180,7 +183,7 @@ impl Driver {
             Some(mut common) => {
                 let token = self.own_token(slot, user);
                 let stop = Stop { reason: EndReason::Shutdown };
-                if client::stop(common.serving.address, &token, stop).await.is_ok() {
+                if client::stop(&common.serving, &token, stop).await.is_ok() {
                     let ended = common.ended.wait_for(Option::is_some);
                     let _ = timeout(END_MARGIN, ended).await;
                 }

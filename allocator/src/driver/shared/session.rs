@@ -10,6 +10,7 @@ use casemate_allocator_core::recover::{Answer, Observed, is_recorded};
 use casemate_protocol::api::{ApiError, ErrorKind, Phase};
 use casemate_protocol::end::EndReason;
 use casemate_protocol::sharing::{EndSession, Refusal, Storage, UserId};
+use casemate_protocol::tls::Pin;
 use casemate_protocol::token::Audience;
 use casemate_protocol::worker::{StartError, Stop, WorkerConfig};
 use tokio::sync::watch;
@@ -38,6 +39,7 @@ impl Driver {
         stored: &Stored,
         user: &UserId,
         config: WorkerConfig,
+        pin: Option<&Pin>,
         cancelled: &mut watch::Receiver<bool>,
     ) -> Result<(), ApiError> {
         let record = &stored.record;
@@ -45,14 +47,13 @@ impl Driver {
         let (shared, session) = config.apart(user.clone(), linger);
         let cut = cancelled.clone();
         for _ in 0..WORKERS {
-            let common = self.common(record, &shared, cut.clone()).await?;
+            let common = self.common(record, &shared, pin, cut.clone()).await?;
             let process = common.process.clone();
             self.update(&record.id, move |record| record.launched(process)).await?;
             let progress = |what: &str| tracing::info!(session = %record.id, what, "starting");
             let token = self.own_token(&record.slot, user);
-            let address = common.serving.address;
             let begun = tokio::select! {
-                begun = client::begin(address, &token, &session, self.patience, progress) => begun,
+                begun = client::begin(&common.serving, &token, &session, self.patience, progress) => begun,
                 () = wanted(cancelled) => return Err(cut_short()),
             };
             match begun {
@@ -90,7 +91,7 @@ impl Driver {
         let (record, Some(user)) = (&stored.record, &stored.plan.user) else { return Ok(false) };
         let Some(common) = self.entered(&record.slot).await?.clone() else { return Ok(false) };
         let token = self.own_token(&record.slot, user);
-        match client::list(common.serving.address, &token).await {
+        match client::list(&common.serving, &token).await {
             Ok(list) => Ok(list.sessions.iter().any(|one| one.session == record.id)),
             Err(_) => Ok(common.is_alive()),
         }
@@ -123,12 +124,12 @@ impl Driver {
         let mut seen = Observed { process: true, lock: true, answer: None };
         while common.is_alive() && Instant::now() < deadline {
             let token = self.own_token(&record.slot, user);
-            if let Ok(list) = client::list(common.serving.address, &token).await {
+            if let Ok(list) = client::list(&common.serving, &token).await {
                 if list.sessions.iter().all(|one| one.session != record.id) {
                     return Ok(nothing);
                 }
                 let token = self.token(record, Audience::Control);
-                if let Ok(status) = client::status(common.serving.address, &token).await {
+                if let Ok(status) = client::status(&common.serving, &token).await {
                     seen.answer = Some(Answer { boot: status.boot, generation: status.generation });
                 }
                 // One that is being made, or another generation's, answers to no token of this record.
@@ -174,19 +175,22 @@ impl Driver {
                 .map_err(|error| error.into_api());
         };
         drop(room);
-        let address = common.serving.address;
         // In its own words first, for its clients are told them. It may be gone, or not be served yet.
         let control = self.token(record, Audience::Control);
-        if let Err(error) = client::stop(address, &control, Stop { reason }).await {
+        if let Err(error) = client::stop(&common.serving, &control, Stop { reason }).await {
             tracing::debug!(session = %record.id, %error, "stop call");
         }
         let wanted = EndSession { generation: None, storage: Storage::Keep };
         let limit = Duration::from_secs(stored.plan.grace) + END_MARGIN;
         let token = self.own_token(&record.slot, user);
-        match client::end(address, &token, &record.id, wanted, limit).await {
+        match client::end(&common.serving, &token, &record.id, wanted, limit).await {
             Ok(()) => Ok(()),
             Err(_) if !common.is_alive() && await_end(common.clone()).await => Ok(()),
-            Err(error @ (CallError::TimedOut(_) | CallError::Unreachable { .. })) if force => {
+            Err(
+                error @ (CallError::TimedOut(_)
+                | CallError::Unreachable { .. }
+                | CallError::NotTrusted { .. }),
+            ) if force => {
                 tracing::error!(slot = %record.slot, %error, "ending a worker that hangs, and all of its sessions with it");
                 // Nobody starts the next one before this one is gone.
                 let mut room = self.room(&record.slot).lock_owned().await;
@@ -226,8 +230,7 @@ impl Driver {
             drop(room);
             let wanted = EndSession { generation: None, storage: Storage::Delete };
             let token = self.own_token(&record.slot, user);
-            let address = common.serving.address;
-            return client::end(address, &token, &record.id, wanted, DELETE).await.map_err(
+            return client::end(&common.serving, &token, &record.id, wanted, DELETE).await.map_err(
                 |error| {
                     let message = format!("cannot delete what {} had: {error}", record.id);
                     refuse(ErrorKind::Unavailable, message)

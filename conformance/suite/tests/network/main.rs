@@ -39,3 +39,17 @@ fn cut_again_and_again_silent_and_half_open() {
     let _ = processes::signal(i32::try_from(up.id()).unwrap(), Signal::SIGTERM);
     up.wait().expect("the allocator ends");
 }
+
+/// Cuts fall into the handshakes of TLS as well, which are longer than all else that is said before work goes on.
+#[test]
+fn cut_again_and_again_over_tls() {
+    let place = Place::new();
+    place.profile("default", "tls = true\n");
+    let up = place.casemate(&["up"]).stderr(std::process::Stdio::null()).spawn();
+    let mut up = up.expect("the allocator starts");
+    let endpoint = processes::until(Duration::from_secs(20), || place.endpoint());
+    let attachment = Attachment::begin(&place, &endpoint.expect("the allocator serves"), 0);
+    cuts::nothing_is_lost_doubled_or_out_of_order(vec![attachment], 200);
+    let _ = processes::signal(i32::try_from(up.id()).unwrap(), Signal::SIGTERM);
+    up.wait().expect("the allocator ends");
+}
