@@ -1,6 +1,6 @@
 //! Makes the slot's directories, before anything runs in them.
 //!
-//! What is there keeps its contents. Its mode is mended: an agent of tier `domain` has the supervisor's uid and may change
+//! What is there keeps its contents. Its mode is mended, and of ours an access list taken away: an agent of tier `domain` has the supervisor's uid and may change
 //! the mode of whatever it knows the path of, which must not shut its session for ever, nor open it to other users.
 //!
 //! As root on behalf of another user, everything below the slot belongs to that user: the worker itself runs as it.
@@ -17,6 +17,7 @@ use casemate_protocol::sharing::SharedWorkerConfig;
 use casemate_protocol::worker::{StartError, WorkerConfig};
 use nix::fcntl::OFlag;
 
+use crate::access_lists;
 use crate::layout::Layout;
 use crate::probe::range;
 
@@ -127,23 +128,36 @@ fn mend_below(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives a file or directory its owner's rights back and takes away what is not in `keep`. `O_PATH` opens what has no right left, and the link of proc leads from
+/// Gives a file or directory its owner's rights back and takes away what is not in `keep`, from ours whoever an access list names too. `O_PATH` opens what has no right left, and the link of proc leads from
 /// the descriptor to just that (proc_pid_fd(5)).
 fn mend(path: &Path, owner: u32, keep: u32) -> io::Result<()> {
     let flags = (OFlag::O_PATH | OFlag::O_NOFOLLOW).bits();
     let held = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     let meta = held.metadata()?;
-    let found = meta.mode() & 0o7777;
-    let mode = found & keep | owner;
     // Another owner's is not ours to change (chmod(2)).
     let (user, owned_by) = (nix::unistd::geteuid(), meta.uid());
-    if found == mode || !(user.is_root() || user.as_raw() == owned_by) {
+    if !(user.is_root() || user.as_raw() == owned_by) {
         return Ok(());
     }
-    fs::set_permissions(
-        format!("/proc/self/fd/{}", held.as_raw_fd()),
-        Permissions::from_mode(mode),
-    )?;
+    let link = format!("/proc/self/fd/{}", held.as_raw_fd());
+    let lists = if keep == OURS { access_lists::of(&link)? } else { None };
+    let found = meta.mode() & 0o7777;
+    // With a list the mode's rights of the group are its mask.
+    let group = lists.and_then(|lists| lists.group).map_or(0o070, |group| group << 3);
+    let mode = found & (!0o070 | group) & keep | owner;
+    let set = |mode| fs::set_permissions(&link, Permissions::from_mode(mode));
+    if lists.is_some() {
+        // Whom the list names is out before the mask becomes the group's rights.
+        set(mode & !0o070)?;
+        access_lists::remove(&link)?;
+        set(mode)?;
+        tracing::warn!(path = %path.display(), now = %format!("{mode:o}"), "access list taken away");
+        return Ok(());
+    }
+    if found == mode {
+        return Ok(());
+    }
+    set(mode)?;
     tracing::warn!(path = %path.display(), found = %format!("{found:o}"), now = %format!("{mode:o}"), "mode mended");
     Ok(())
 }
@@ -245,6 +259,34 @@ mod tests {
         for path in all.into_iter().rev() {
             fs::set_permissions(path, Permissions::from_mode(0o700)).unwrap();
         }
+    }
+
+    #[test]
+    fn an_access_list_on_ours_lets_nobody_in_and_the_owner_not_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = config(dir.path());
+        let layout = Layout::of(&config);
+        make(&config, &layout).unwrap();
+        let (state, work) = (&layout.outside.state, &layout.outside.work);
+        let below = state.join("journal");
+        fs::create_dir(&below).unwrap();
+        // The owner's rights gone, the group's some, and all for somebody else.
+        let list = access_lists::tests::list(0, 5);
+        for path in [&below, state, work] {
+            if !access_lists::tests::put(path.to_str().unwrap(), &list) {
+                println!("SKIP: no access lists on the file system of temporary files");
+                return;
+            }
+            assert_eq!(fs::metadata(path).unwrap().mode() & 0o777, 0o070);
+        }
+        make(&config, &layout).unwrap();
+        for path in [&below, state] {
+            assert_eq!(access_lists::of(path.to_str().unwrap()).unwrap(), None);
+            assert_eq!(fs::metadata(path).unwrap().mode() & 0o777, 0o750);
+        }
+        // An agent's own is as it likes, and the owner's again.
+        assert!(access_lists::of(work.to_str().unwrap()).unwrap().is_some());
+        assert_eq!(fs::metadata(work).unwrap().mode() & 0o777, 0o770);
     }
 
     #[test]

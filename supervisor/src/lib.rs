@@ -3,6 +3,7 @@
 //! One process serves one session ([`worker`]), or several of one user ([`shared`]); everything long-lived runs on one thread. Pure
 //! decisions ([`layout`], [`shield`], [`environment`], [`http::auth`]) stand apart from what acts on them.
 
+mod access_lists;
 pub mod audit;
 pub mod bounds;
 pub mod check;

@@ -5,6 +5,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::process::Command;
 
 use casemate_inside::{Attempt, SUCCEEDED, backwards};
@@ -297,6 +298,38 @@ fn directories_that_one_session_closes_above_all_are_opened_again() {
     eventually("they are open again", || {
         let mode = |path| fs::metadata(path).map_or(0, |meta| meta.permissions().mode() & 0o700);
         mode(&volume) == 0o700 && mode(&sessions) == 0o700
+    });
+    assert!(pair.b.shell("ls $HOME > /dev/null && echo in").contains("in"));
+    pair.worker.stop();
+}
+
+/// By an access list, as setfacl(1) puts it: the owner nothing, uid 65534 everything.
+#[test]
+fn an_access_list_above_all_sessions_is_taken_away() {
+    let mut pair = pair(Who::User);
+    let volume = pair.many.config.volume.clone();
+    let list =
+        b"\x02\0\0\0\x01\0\0\0\xff\xff\xff\xff\x02\0\x07\0\xfe\xff\0\0\x04\0\0\0\xff\xff\xff\xff\
+        \x10\0\x07\0\xff\xff\xff\xff\x20\0\0\0\xff\xff\xff\xff";
+    let names = ["system.posix_acl_access", "system.posix_acl_default"];
+    let ours = ["sessions", "state"].map(|name| volume.join(name));
+    for (path, name) in ours.iter().flat_map(|path| names.map(|name| (path, name))) {
+        match rustix::fs::setxattr(path, name, list, rustix::fs::XattrFlags::empty()) {
+            Err(rustix::io::Errno::OPNOTSUPP) => {
+                println!("SKIP: no access lists on the file system of temporary files");
+                pair.worker.stop();
+                return;
+            }
+            put => put.unwrap(),
+        }
+    }
+    let has =
+        |path: &Path, name: &str| rustix::fs::getxattr(path, name, &mut [0_u8; 256][..]).is_ok();
+    eventually("the lists are gone and the modes right", || {
+        ours.iter().all(|path| {
+            let mode = fs::metadata(path).map_or(0, |meta| meta.permissions().mode() & 0o777);
+            mode == 0o700 && !names.iter().any(|name| has(path, name))
+        })
     });
     assert!(pair.b.shell("ls $HOME > /dev/null && echo in").contains("in"));
     pair.worker.stop();

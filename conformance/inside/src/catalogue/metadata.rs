@@ -72,6 +72,10 @@ pub(super) const ATTACKS: &[Attack] = &[
     metadata("file-setxattr", "sets an extended attribute", "setxattr(2)", |shot| {
         Ok(rustix::fs::setxattr(shot.victim(), "user.mark", b"x", XattrFlags::empty())?)
     }),
+    metadata("file-acl", "lets another user read a file, by an access list", "acl(5)", |shot| {
+        let name = "system.posix_acl_access";
+        Ok(rustix::fs::setxattr(shot.victim(), name, LIST, XattrFlags::empty())?)
+    }),
     metadata("file-listxattr", "lists extended attributes", "listxattr(2)", |shot| {
         Ok(rustix::fs::listxattr(shot.secret(), &mut [0; 256][..]).map(drop)?)
     }),
@@ -134,6 +138,14 @@ pub(super) const ATTACKS: &[Attack] = &[
     )
     .kernel(&["EPERM"]),
 ];
+
+/// An access list as the kernel takes it (linux/posix_acl_xattr.h): the owner all, uid 65534 and the group to read, the mask, nobody else.
+const LIST: &[u8] = b"\x02\0\0\0\
+    \x01\0\x07\0\xff\xff\xff\xff\
+    \x02\0\x04\0\xfe\xff\0\0\
+    \x04\0\x04\0\xff\xff\xff\xff\
+    \x10\0\x04\0\xff\xff\xff\xff\
+    \x20\0\0\0\xff\xff\xff\xff";
 
 fn watch(path: &Path) -> io::Result<()> {
     use rustix::fs::inotify;
