@@ -46,6 +46,8 @@ pub mod close {
     pub const GOING_AWAY: u16 = 1001;
     /// The first message was not `initialize`, or a frame broke the protocol.
     pub const PROTOCOL: u16 = 1002;
+    /// A text message was not UTF-8.
+    pub const NOT_TEXT: u16 = 1007;
     /// A message was larger than the limit.
     pub const TOO_BIG: u16 = 1009;
     /// Something broke on the worker's side (its spool): attach anew.

@@ -19,7 +19,7 @@ pub mod app;
 mod attach;
 pub mod auth;
 pub mod metrics;
-pub(crate) mod pulse;
+pub mod pulse;
 mod resumable;
 mod session;
 mod sessions;

@@ -10,13 +10,16 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use casemate_protocol::codes::close as code;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _};
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_until};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_until, timeout};
 use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::error::{CapacityError, ProtocolError};
+use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Bytes, Error, Message};
 
@@ -26,10 +29,11 @@ pub(crate) const SILENT: Duration = Duration::from_secs(60);
 /// How long a peer has to answer a close.
 pub(crate) const CLOSING: Duration = Duration::from_secs(2);
 
-pub(super) type Socket = WebSocketStream<Heard<TokioIo<Upgraded>>>;
+/// A client's WebSocket.
+pub type Socket = WebSocketStream<Heard<TokioIo<Upgraded>>>;
 
 /// The server's end of a connection whose messages have `longest` bytes at most.
-pub(super) async fn open(stream: Upgraded, longest: usize) -> (Socket, Pulse) {
+pub async fn open(stream: Upgraded, longest: usize) -> (Socket, Pulse) {
     let config = WebSocketConfig::default()
         .read_buffer_size(64 * 1024)
         .write_buffer_size(64 * 1024)
@@ -37,6 +41,36 @@ pub(super) async fn open(stream: Upgraded, longest: usize) -> (Socket, Pulse) {
         .max_frame_size(Some(longest));
     let (stream, pulse) = Pulse::of(TokioIo::new(stream));
     (WebSocketStream::from_raw_socket(stream, Role::Server, Some(config)).await, pulse)
+}
+
+/// The close code and words for a peer that broke the protocol (RFC 6455 section 7.4.1); `None`: it is gone, and not to be told.
+#[must_use]
+pub fn breach(error: &Error) -> Option<(u16, String)> {
+    match error {
+        Error::Capacity(CapacityError::MessageTooLong { .. }) => {
+            Some((code::TOO_BIG, "a message is longer than 64 MiB".into()))
+        }
+        Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => None,
+        Error::Protocol(error) => Some((code::PROTOCOL, error.to_string())),
+        Error::Utf8(_) => Some((code::NOT_TEXT, "a text message is not UTF-8".into())),
+        _ => None,
+    }
+}
+
+/// Closes a connection with this frame, or answers the peer's close where there is none (RFC 6455 section 5.5.1). A peer that takes
+/// longer than [`CLOSING`] is left.
+pub async fn close(
+    sink: &mut SplitSink<Socket, Message>,
+    stream: &mut SplitStream<Socket>,
+    frame: Option<CloseFrame>,
+) {
+    let _ = timeout(CLOSING, async {
+        // The library's answer to a close goes out with the next read: to send one would be refused, and the answer left unsent.
+        if frame.is_none() || sink.send(Message::Close(frame)).await.is_ok() {
+            while let Some(Ok(_)) = stream.next().await {}
+        }
+    })
+    .await;
 }
 
 /// When to ping.
@@ -48,7 +82,7 @@ pub(crate) fn pings() -> Interval {
 
 /// One connection's.
 #[derive(Debug)]
-pub(super) struct Pulse {
+pub struct Pulse {
     heard: Rc<Cell<Instant>>,
     /// Since when a message is waited for; `None` while none is.
     waiting: Cell<Option<Instant>>,
@@ -56,7 +90,7 @@ pub(super) struct Pulse {
 
 /// A stream that notes when its peer was heard.
 #[derive(Debug)]
-pub(super) struct Heard<S> {
+pub struct Heard<S> {
     stream: S,
     heard: Rc<Cell<Instant>>,
     /// A write waits for the peer.
@@ -74,10 +108,7 @@ impl Pulse {
     }
 
     /// The next message. Between two calls nothing can be heard: that is not the peer's silence.
-    pub(super) async fn next(
-        &self,
-        stream: &mut SplitStream<Socket>,
-    ) -> Option<Result<Message, Error>> {
+    pub async fn next(&self, stream: &mut SplitStream<Socket>) -> Option<Result<Message, Error>> {
         self.waiting.set(Some(Instant::now()));
         let message = stream.next().await;
         self.waiting.set(None);

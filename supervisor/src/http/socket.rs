@@ -15,8 +15,6 @@ use futures_util::{SinkExt as _, StreamExt as _};
 use hyper::upgrade::Upgraded;
 use memchr::memchr2;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
-use tokio_tungstenite::tungstenite::error::CapacityError;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::{Bytes, Error, Message, Utf8Bytes};
@@ -63,13 +61,7 @@ async fn attached(
         Ended::Closed => None,
         Ended::Refused(code, reason) => Some(frame(code, reason)),
     };
-    // Best effort: a peer that does not answer the close is left.
-    let _ = timeout(CLOSING, async {
-        if sink.send(Message::Close(frame)).await.is_ok() {
-            while let Some(Ok(_)) = stream.next().await {}
-        }
-    })
-    .await;
+    pulse::close(&mut sink, &mut stream, frame).await;
 }
 
 /// Why an attachment ended.
@@ -105,13 +97,11 @@ async fn read(
             Some(Ok(Message::Close(_))) => return Ended::Closed,
             // Binary is not part of the profile; pongs have served their purpose; pings are answered below us.
             Some(Ok(_)) => {}
-            Some(Err(Error::Capacity(CapacityError::MessageTooLong { .. }))) => {
-                return Ended::Refused(close::TOO_BIG, "a message is longer than 64 MiB".into());
+            Some(Err(error)) => {
+                return pulse::breach(&error)
+                    .map_or(Ended::Gone, |(code, words)| Ended::Refused(code, words));
             }
-            Some(Err(Error::Protocol(error))) => {
-                return Ended::Refused(close::PROTOCOL, error.to_string());
-            }
-            Some(Err(_)) | None => return Ended::Gone,
+            None => return Ended::Gone,
         }
     }
 }

@@ -11,6 +11,7 @@ use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
+use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::{Error, Message};
 
 use crate::harness::LONG;
@@ -108,6 +109,13 @@ impl Client {
                 }
             }
         })
+    }
+
+    /// Closes the connection in order; how the worker answered.
+    pub(crate) fn leave(mut self) -> Closed {
+        let close = CloseFrame { code: 1000.into(), reason: "".into() };
+        self.runtime.block_on(self.socket.send(Message::Close(Some(close)))).unwrap();
+        self.receive().unwrap_err()
     }
 
     /// Whether nothing comes for a while.

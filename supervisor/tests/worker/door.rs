@@ -73,6 +73,15 @@ fn the_endpoints_answer_as_documented() {
 }
 
 #[test]
+fn a_close_is_answered_with_its_code() {
+    let slot = Slot::new(Tier::Domain, Who::User);
+    let (worker, address) = slot.serve();
+    let client = Client::attach(address, &slot.token(Audience::Attach)).unwrap();
+    assert_eq!(client.leave(), Closed::With(1000, String::new()));
+    worker.stop();
+}
+
+#[test]
 fn the_stop_call_ends_the_worker_and_tells_the_client_why() {
     let slot = Slot::new(Tier::Domain, Who::User);
     let (mut worker, address) = slot.serve();
