@@ -228,6 +228,7 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
     });
     audit.started(tier).map_err(|error| unrecorded(error.into()))?;
     driver.recover_all().await.map_err(StartError::Recover)?;
+    driver.settle_keys().await;
     let endpoint =
         Endpoint { address, token: bearer_token(), pid: std::process::id(), tier: Some(tier) };
     let guard = http::Guard::new(&endpoint.token, address);

@@ -10,6 +10,7 @@ use crate::profile::ProfileError;
 use crate::programs::ProgramError;
 use crate::repository::RepositoryError;
 use crate::store::StoreError;
+use crate::worker::client::CallError;
 use crate::worker::fence::StillAlive;
 use crate::worker::launch::LaunchError;
 
@@ -48,6 +49,12 @@ impl IntoApi for StoreError {
 impl IntoApi for HomeError {
     fn into_api(self) -> ApiError {
         refuse(ErrorKind::Unavailable, chain(&self))
+    }
+}
+
+impl IntoApi for CallError {
+    fn into_api(self) -> ApiError {
+        refuse(ErrorKind::WorkerFailed, self)
     }
 }
 

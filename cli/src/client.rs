@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use casemate_protocol::api::{
-    Allocate, ApiError, Attached, End, Endpoint, ErrorKind, Health, SessionList, SessionView,
+    Allocate, ApiError, Attached, End, Endpoint, ErrorKind, Health, Rotated, SessionList,
+    SessionView,
 };
 use casemate_protocol::codes::exit;
 use casemate_protocol::ids::SessionId;
@@ -188,6 +189,10 @@ impl Client {
     }
 
     /// The stored answer to `initialize`, raw JSON.
+    pub(crate) async fn rotate_key(&self) -> Result<Rotated, CallError> {
+        self.json(Method::POST, "/v1/keys/rotate", None).await
+    }
+
     pub(crate) async fn handshake(&self, key: &str) -> Result<Option<String>, CallError> {
         let (status, body) = self.call(Method::GET, &format!("/v1/handshakes/{key}"), None).await?;
         match status {

@@ -13,6 +13,7 @@ mod doctor;
 mod exec;
 mod failure;
 mod intent;
+mod keys;
 mod measured;
 mod notice;
 mod output;
@@ -72,6 +73,8 @@ enum Command {
     Policy(policy::Args),
     /// Check and read the audit logs
     Audit(audit::Args),
+    /// Replace the key that workers' tokens are signed with
+    Keys(keys::Args),
     /// Two sessions that try to reach each other, and what the kernel answered
     Demo(demo::Args),
     /// What this machine's kernel offers, the tier that results, and how to get a better one
@@ -135,7 +138,11 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
     }
     if matches!(
         cli.command,
-        Command::Up(_) | Command::Sessions(_) | Command::Audit(_) | Command::Exec(_)
+        Command::Up(_)
+            | Command::Sessions(_)
+            | Command::Audit(_)
+            | Command::Exec(_)
+            | Command::Keys(_)
     ) {
         place.check_owner()?;
     }
@@ -147,6 +154,7 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Sessions(args) => sessions::run(args, &place),
         Command::Policy(args) => policy::run(args, &place),
         Command::Audit(args) => audit::run(args, &place),
+        Command::Keys(args) => keys::run(args, &place),
         Command::Demo(args) => demo::run(args),
         Command::Doctor(args) => doctor::run(args, &place),
         Command::ScriptedAgent(args) => demo::scripted_agent::run(args),

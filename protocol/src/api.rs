@@ -207,6 +207,17 @@ pub struct SessionList {
     pub sessions: Vec<SessionView>,
 }
 
+/// Answer of `POST /v1/keys/rotate`: tokens are signed with another key from now on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rotated {
+    /// Its public half, in base64url.
+    pub key: String,
+    /// Living workers that take it and no other.
+    pub workers: usize,
+    /// Those that take the former one as well, until they end or the allocator starts again.
+    pub behind: Vec<String>,
+}
+
 /// Body of stop and close.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

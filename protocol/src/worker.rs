@@ -87,6 +87,19 @@ pub struct WorkerConfig {
     pub learn: Option<Vec<PathBuf>>,
 }
 
+/// `POST /v1/keys`: whose signatures tokens may carry from now on. What is attached stays attached.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Keys {
+    /// One to [`Keys::MOST`] of them.
+    pub accept: Vec<PublicKey>,
+}
+
+impl Keys {
+    /// An old one, a new one, and those of other replicas that rotate at the same time.
+    pub const MOST: usize = 4;
+}
+
 /// A logical repository seed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]

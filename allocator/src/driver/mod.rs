@@ -11,6 +11,7 @@
 mod attach;
 mod end;
 mod idle;
+mod keys;
 mod recover;
 mod shared;
 mod shutdown;
@@ -62,7 +63,7 @@ pub(crate) struct Parts {
 pub(crate) struct Driver {
     home: Home,
     store: Arc<Store>,
-    secret: SigningSecret,
+    secret: Mutex<SigningSecret>,
     supervisor: PathBuf,
     profiles: PathBuf,
     tier: Tier,
@@ -74,6 +75,8 @@ pub(crate) struct Driver {
     flights: Mutex<HashMap<SessionId, Flight>>,
     /// By slot, for those whose worker sessions share.
     rooms: Mutex<HashMap<SlotId, shared::Room>>,
+    /// One replacement of the key at a time.
+    rotating: tokio::sync::Mutex<()>,
     /// One deletion at a time: two of the same directory would trip over each other.
     deleting: tokio::sync::Mutex<()>,
     /// True: no new work is taken.
@@ -134,7 +137,7 @@ impl Driver {
         Arc::new(Self {
             home,
             store: Arc::new(store),
-            secret,
+            secret: Mutex::new(secret),
             supervisor,
             profiles,
             tier,
@@ -145,6 +148,7 @@ impl Driver {
             live: Mutex::default(),
             flights: Mutex::default(),
             rooms: Mutex::default(),
+            rotating: tokio::sync::Mutex::default(),
             deleting: tokio::sync::Mutex::default(),
             draining: watch::Sender::new(false),
         })
@@ -200,7 +204,7 @@ impl Driver {
             // Looked at when a command starts; it is used at once.
             Audience::Control | Audience::Exec => CONTROL_TOKEN,
         };
-        self.secret.sign(&Claims {
+        self.secret().sign(&Claims {
             session: record.id.clone(),
             incarnation: record.incarnation,
             generation: record.generation,

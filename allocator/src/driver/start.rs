@@ -12,6 +12,7 @@ use casemate_protocol::worker::StartError;
 use tokio::process::Child;
 use tokio::sync::watch;
 
+use super::keys::Told;
 use super::{Driver, Landing, Live, lock, now};
 use crate::refusal::{IntoApi as _, refuse};
 use crate::store::Stored;
@@ -81,12 +82,13 @@ impl Driver {
         let log = self.home.slot_log(&record.slot);
         let values = values::recall(&self.home, &record.id, &record.intent.env)
             .map_err(|error| error.into_api())?;
+        let secret = self.secret();
         let owner = self.owned.then(std::process::id);
         let mut config = stored.plan.config(
             record,
             values,
             &self.home,
-            self.secret.public(),
+            secret.public(),
             owner,
             self.learn.clone(),
         );
@@ -101,7 +103,9 @@ impl Driver {
         let granted = &stored.plan.programs;
         tracing::info!(session = %record.id, ?granted, "the agent may read and run");
         if let Some(user) = &stored.plan.user {
-            return self.launch_shared(stored, user, config, pin.as_ref(), cancelled).await;
+            return self
+                .launch_shared(stored, user, config, pin.as_ref(), &secret, cancelled)
+                .await;
         }
         let launched = launch::spawn(&self.supervisor, &log).map_err(|error| error.into_api())?;
         let process = launched.process().clone();
@@ -125,8 +129,13 @@ impl Driver {
                 }
             })?;
         serving.pin = pin;
+        let known = serving.clone();
         match self.update(&record.id, move |record| record.ready(serving)).await {
-            Ok(stored) => self.watch_child(&stored.record, child),
+            Ok(stored) => {
+                self.watch_child(&stored.record, child);
+                let told = Told::Own(Box::new(stored.record));
+                self.catch_up(&known, &told, &secret).await.map_err(|error| error.into_api())?;
+            }
             Err(error) => {
                 end_child(child).await;
                 return Err(error);

@@ -1,6 +1,6 @@
 //! The key that worker tokens are signed with.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 
@@ -11,13 +11,18 @@ use nix::fcntl::OFlag;
 use super::private::{io_at, mend, write_private};
 use super::{Home, HomeError};
 
+const CURRENT: &str = "keys/signing.seed";
+const NEXT: &str = "keys/signing.next";
+
 impl Home {
     /// The key that signs worker tokens; made at the first start.
     ///
     /// # Errors
     /// [`HomeError::Key`] where it is not a file of 32 bytes of this user's; [`HomeError::Io`].
     pub(crate) fn signing_secret(&self) -> Result<SigningSecret, HomeError> {
-        let path = self.0.join("keys/signing.seed");
+        // No worker was ever told to take this one alone.
+        self.forget_next_secret();
+        let path = self.0.join(CURRENT);
         mend(&path, 0o600)?;
         let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
         let file = match OpenOptions::new().read(true).custom_flags(flags.bits()).open(&path) {
@@ -40,5 +45,30 @@ impl Home {
             Ok(seed) if is_own => Ok(SigningSecret::from_seed(&seed)),
             _ => Err(HomeError::Key { path }),
         }
+    }
+
+    /// Makes the key durable that is to replace the one in use.
+    ///
+    /// # Errors
+    /// [`HomeError::Io`].
+    pub(crate) fn keep_next_secret(&self, secret: &SigningSecret) -> Result<(), HomeError> {
+        write_private(&self.0.join(NEXT), &secret.seed())
+    }
+
+    /// The kept key is the one in use from now on.
+    ///
+    /// # Errors
+    /// [`HomeError::Io`].
+    pub(crate) fn use_next_secret(&self) -> Result<(), HomeError> {
+        let (next, path) = (self.0.join(NEXT), self.0.join(CURRENT));
+        std::fs::rename(&next, &path).map_err(io_at(&next))?;
+        let directory = self.0.join("keys");
+        File::open(&directory).and_then(|open| open.sync_all()).map_err(io_at(&directory))
+    }
+
+    /// The kept key is not to be used.
+    pub(crate) fn forget_next_secret(&self) {
+        // It opens nothing: where it cannot be removed the next start tries again.
+        let _ = std::fs::remove_file(self.0.join(NEXT));
     }
 }

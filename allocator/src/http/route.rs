@@ -94,6 +94,7 @@ async fn route(
             let body: End = read(request).await?;
             Ok((ok, json(&driver.end(id, body, true).await?)))
         }
+        (&Method::POST, ["v1", "keys", "rotate"]) => Ok((ok, json(&driver.rotate_key().await?))),
         (&Method::GET, ["v1", "handshakes", key]) => {
             let key = handshake_key(key)?;
             let found = driver.store().handshake(key).map_err(|error| error.into_api())?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use casemate_allocator_core::record::Serving;
 use casemate_protocol::ids::SessionId;
 use casemate_protocol::sharing::{self, EndSession, SessionConfig, SessionList};
-use casemate_protocol::worker::{Quiesce, StartError, StartEvent, Stop, WorkerStatus};
+use casemate_protocol::worker::{Keys, Quiesce, StartError, StartEvent, Stop, WorkerStatus};
 use casemate_tls::client::{NotConnected, NotTrusted, secure};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::{Bytes, Incoming};
@@ -78,6 +78,12 @@ pub(crate) async fn quiesce(worker: &Serving, token: &str) -> Result<Quiesce, Ca
 pub(crate) async fn stop(worker: &Serving, token: &str, stop: Stop) -> Result<(), CallError> {
     let body = serde_json::to_vec(&stop).expect("a reason is plain data").into();
     call(worker, Method::POST, "/v1/stop", token, body, STOP).await.map(|_| ())
+}
+
+/// Tells a worker what keys to check tokens with.
+pub(crate) async fn keys(worker: &Serving, token: &str, keys: &Keys) -> Result<(), CallError> {
+    let body = serde_json::to_vec(keys).expect("keys are plain data").into();
+    call(worker, Method::POST, "/v1/keys", token, body, STOP).await.map(|_| ())
 }
 
 /// Asks a worker that sessions share for one more. `patience` is the longest time without a sign of progress.

@@ -122,6 +122,17 @@ impl Event {
         .with(json!({ "entity": { "type": "Policy", "type_id": 5, "name": "policy", "uid": revision } }))
     }
 
+    /// Whose signatures tokens may carry from now on; public halves, no secret.
+    #[must_use]
+    pub fn keys_in_force(keys: &[String]) -> Self {
+        event(
+            ("keys.in_force", Class::EntityManagement, 10, "Activate"),
+            "tokens are checked with these keys",
+        )
+        .outcome(true, None)
+        .with(json!({ "entity": { "type": "Keys", "type_id": 99, "name": "token keys", "uid": keys.join(",") } }))
+    }
+
     /// The skills that sessions see from now on, by the hash of their content.
     #[must_use]
     pub fn skills_in_force(revision: &str) -> Self {

@@ -4,6 +4,8 @@
 //! only where its origin is listed; else the header's presence is a refusal, whatever the token. Nothing that a browser adds by itself
 //! (cookies, an address) opens anything: the token is always the page's own to say.
 
+use std::cell::RefCell;
+
 use casemate_protocol::ids::{Generation, Incarnation, SessionId, SlotId};
 use casemate_protocol::origin::{BEARER, PLAIN};
 use casemate_protocol::sharing::UserId;
@@ -13,9 +15,9 @@ use hyper::header::{AUTHORIZATION, HeaderMap, ORIGIN};
 use super::upgrade;
 
 /// Whose signature a token must carry, and for which slot.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Gate {
-    key: PublicKey,
+    keys: RefCell<Vec<PublicKey>>,
     slot: SlotId,
 }
 
@@ -57,7 +59,26 @@ impl Gate {
     /// The gate of a slot's worker.
     #[must_use]
     pub fn new(key: PublicKey, slot: SlotId) -> Self {
-        Self { key, slot }
+        Self { keys: RefCell::new(vec![key]), slot }
+    }
+
+    /// Tokens must carry a signature of one of these from now on.
+    pub fn accept(&self, keys: Vec<PublicKey>) {
+        self.keys.replace(keys);
+    }
+
+    /// What the first key says whose signature a token carries.
+    fn verified<T>(
+        &self,
+        verify: impl Fn(&PublicKey) -> Result<T, TokenError>,
+    ) -> Result<T, TokenError> {
+        for key in &*self.keys.borrow() {
+            match verify(key) {
+                Err(TokenError::Signature) => {}
+                outcome => return outcome,
+            }
+        }
+        Err(TokenError::Signature)
     }
 
     /// What the token of a call opens in this worker; which session that is, is the caller's to look up. `now` is in seconds
@@ -84,7 +105,7 @@ impl Gate {
     }
 
     fn opens(&self, token: &str, now: u64) -> Result<Claims, Refusal> {
-        let claims = self.key.verify(token, now)?;
+        let claims = self.verified(|key| key.verify(token, now))?;
         if claims.slot != self.slot {
             return Err(TokenError::Mismatch("slot").into());
         }
@@ -105,7 +126,7 @@ impl Gate {
         if !is_workers(token) {
             return Ok(false);
         }
-        let claims = self.key.verify_worker(token, now)?;
+        let claims = self.verified(|key| key.verify_worker(token, now))?;
         if claims.slot != self.slot {
             return Err(TokenError::Mismatch("slot").into());
         }
@@ -223,6 +244,24 @@ mod tests {
             check(&gate, &claims, &headers, &[Audience::Attach], 100).unwrap_err().status(),
             401
         );
+    }
+
+    #[test]
+    fn keys_can_be_replaced_and_each_that_is_accepted_opens() {
+        let (old, gate, claims) = setup();
+        let new = SigningSecret::generate();
+        let opens = |secret: &SigningSecret| {
+            check(&gate, &claims, &headers(&secret.sign(&claims)), &[Audience::Attach], 1)
+        };
+        let wrong = Err(Refusal::Token(TokenError::Signature));
+        assert_eq!((opens(&old), opens(&new)), (Ok(()), wrong));
+        gate.accept(vec![old.public(), new.public()]);
+        assert_eq!((opens(&old), opens(&new)), (Ok(()), Ok(())));
+        let late = headers(&new.sign(&claims));
+        let expired = Err(Refusal::Token(TokenError::Expired));
+        assert_eq!(check(&gate, &claims, &late, &[Audience::Attach], 100), expired);
+        gate.accept(vec![new.public()]);
+        assert_eq!((opens(&old), opens(&new)), (wrong, Ok(())));
     }
 
     #[test]

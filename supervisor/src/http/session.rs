@@ -2,16 +2,18 @@
 
 use std::rc::Rc;
 
+use casemate_protocol::audit::Event;
 use casemate_protocol::codes::close;
 use casemate_protocol::end::EndReason;
-use casemate_protocol::token::Audience;
-use casemate_protocol::worker::{Activity, Stop};
+use casemate_protocol::token::{Audience, TokenError};
+use casemate_protocol::worker::{Activity, Keys, Stop};
 use hyper::body::Incoming;
 use hyper::header::{CONNECTION, HeaderValue, SEC_WEBSOCKET_ACCEPT, UPGRADE};
 use hyper::{Method, Request, StatusCode};
 
-use super::answer::{self, Answer, empty, json, patch, prometheus, text};
+use super::answer::{self, Answer, empty, json, patch, prometheus, refused, text};
 use super::app::App;
+use super::auth::Refusal;
 use super::metrics::{add, audit_lost};
 use super::{attach, upgrade};
 use crate::exec;
@@ -33,7 +35,7 @@ pub(super) fn wanted(path: &str) -> Option<(Method, &'static [Audience])> {
         "/v1/exec" => (Method::GET, EXEC),
         "/v1/status" | "/v1/patch" | "/v1/learned" => (Method::GET, EITHER),
         "/metrics" => (Method::GET, CONTROL),
-        "/v1/quiesce" | "/v1/reopen" | "/v1/stop" => (Method::POST, CONTROL),
+        "/v1/quiesce" | "/v1/reopen" | "/v1/stop" | "/v1/keys" => (Method::POST, CONTROL),
         _ => return None,
     })
 }
@@ -53,8 +55,28 @@ pub(super) async fn call(
         "/metrics" => metrics(app, hosted).await,
         "/v1/quiesce" => hosted.ask(Order::Quiesce).await.map(|outcome| json(&outcome)),
         "/v1/reopen" => hosted.ask(Order::Reopen).await.map(|()| empty(StatusCode::NO_CONTENT)),
+        "/v1/keys" if app.is_shared() => {
+            Some(refused(Refusal::Token(TokenError::Mismatch("audience"))))
+        }
+        "/v1/keys" => Some(keys(app, request).await),
         _ => stop(hosted, request).await,
     }
+}
+
+/// Takes other keys to check tokens with.
+pub(super) async fn keys(app: &App, request: Request<Incoming>) -> Answer {
+    let keys: Keys = match answer::body(request, BODY).await {
+        Ok(keys) => keys,
+        Err(answer) => return answer,
+    };
+    if keys.accept.is_empty() || keys.accept.len() > Keys::MOST {
+        let words = format!("accept holds one to {} keys", Keys::MOST);
+        return text(StatusCode::BAD_REQUEST, &words);
+    }
+    let names: Vec<String> = keys.accept.iter().map(|key| String::from(*key)).collect();
+    app.audit.record(Event::keys_in_force(&names));
+    app.gate.accept(keys.accept);
+    empty(StatusCode::NO_CONTENT)
 }
 
 /// The policy that would have let the session do what it did so far.

@@ -7,6 +7,7 @@
 //! | `DELETE /v1/sessions/{id}?storage=keep&generation=N` | `SessionEnded`, when the session's last process is gone |
 //! | `GET /v1/status` | `SharedStatus` |
 //! | `GET /metrics` | Prometheus text: sums over all sessions, none by name |
+//! | `POST /v1/keys` | 204; tokens are checked with these keys from now on |
 //! | `POST /v1/stop` | 202; every session is ended, then the worker |
 //!
 //! A refusal is a `sharing::Refusal` in JSON, with its status. A session's token opens none of these.
@@ -23,7 +24,7 @@ use hyper::{Method, Request, StatusCode};
 use super::answer::{self, Answer, empty, json, lines, prometheus, text};
 use super::app::{App, other_method};
 use super::auth::{Gate, Refusal};
-use super::metrics;
+use super::{metrics, session};
 use crate::shared::Shared;
 
 /// As a worker's whole configuration.
@@ -69,6 +70,7 @@ pub(super) async fn call(app: &App, shared: &Rc<Shared>, request: Request<Incomi
             let text = sum.render_shared(&list, app.refused.get(), orphans, uptime);
             prometheus(text + &metrics::audit_lost(app.audit.lost()))
         }
+        (&Method::POST, "/v1/keys", _) => session::keys(app, request).await,
         (&Method::POST, "/v1/stop", _) => match answer::body::<Stop>(request, BODY).await {
             Ok(_) => {
                 shared.stop();
@@ -76,9 +78,8 @@ pub(super) async fn call(app: &App, shared: &Rc<Shared>, request: Request<Incomi
             }
             Err(answer) => answer,
         },
-        (_, SESSIONS | "/v1/status" | "/metrics" | "/v1/stop", _) | (_, _, Some(_)) => {
-            other_method()
-        }
+        (_, SESSIONS | "/v1/status" | "/metrics" | "/v1/keys" | "/v1/stop", _)
+        | (_, _, Some(_)) => other_method(),
         _ => text(StatusCode::NOT_FOUND, "no such endpoint for the worker's own token"),
     }
 }

@@ -19,6 +19,7 @@ mod full;
 mod git;
 mod harness;
 mod hogs;
+mod keys;
 mod learn;
 mod many;
 mod matrix;

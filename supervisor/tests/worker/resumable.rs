@@ -22,7 +22,7 @@ use crate::harness::{LONG, Slot, Who, eventually};
 type Socket = WebSocketStream<TcpStream>;
 
 /// A client by the specification, that does each thing when it is told to.
-struct Door {
+pub(crate) struct Door {
     runtime: Runtime,
     address: SocketAddr,
     flow: Flow,
@@ -36,7 +36,7 @@ struct Door {
 }
 
 /// A refusal: the status, and the worker's word about the ticket.
-type Refusal = (u16, Option<String>);
+pub(crate) type Refusal = (u16, Option<String>);
 
 fn open(
     runtime: &Runtime,
@@ -70,7 +70,7 @@ fn open(
 // === impl Door ===
 
 impl Door {
-    fn attach(address: SocketAddr, token: &str) -> Self {
+    pub(crate) fn attach(address: SocketAddr, token: &str) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let bearer = format!("Bearer {token}");
         let socket = open(&runtime, address, "authorization", &bearer).unwrap();
@@ -95,13 +95,13 @@ impl Door {
     }
 
     /// The connection breaks.
-    fn cut(&mut self) {
+    pub(crate) fn cut(&mut self) {
         self.socket = None;
         self.flow.cut();
     }
 
     /// Another one, by the ticket.
-    fn again(&mut self) -> Result<(), Refusal> {
+    pub(crate) fn again(&mut self) -> Result<(), Refusal> {
         self.socket = Some(open(&self.runtime, self.address, TICKET_HEADER, &self.ticket)?);
         self.flow.opened();
         self.flush();
@@ -149,7 +149,7 @@ impl Door {
     }
 
     /// The answer, and all that came before it.
-    fn answer(&mut self, id: u64) -> (Value, Vec<Value>) {
+    pub(crate) fn answer(&mut self, id: u64) -> (Value, Vec<Value>) {
         while self.answered(id).is_none() {
             self.read();
         }
@@ -158,7 +158,7 @@ impl Door {
         (self.got.remove(0), before)
     }
 
-    fn session(&mut self) -> String {
+    pub(crate) fn session(&mut self) -> String {
         let hello = json!({"protocolVersion": 1, "clientCapabilities": {}});
         let id = self.request("initialize", hello);
         self.answer(id);
@@ -166,7 +166,7 @@ impl Door {
         self.answer(id).0["result"]["sessionId"].as_str().unwrap().to_owned()
     }
 
-    fn prompt(&mut self, session: &str, text: &str) -> u64 {
+    pub(crate) fn prompt(&mut self, session: &str, text: &str) -> u64 {
         let prompt = json!([{"type": "text", "text": text}]);
         self.request("session/prompt", json!({"sessionId": session, "prompt": prompt}))
     }

@@ -60,7 +60,7 @@ impl Driver {
 
     fn own_token(&self, slot: &SlotId, user: &UserId) -> String {
         let expires = now() + CONTROL_TOKEN.as_secs();
-        self.secret.sign_worker(&WorkerClaims { slot: slot.clone(), user: user.clone(), expires })
+        self.secret().sign_worker(&WorkerClaims { slot: slot.clone(), user: user.clone(), expires })
     }
 
     /// The room of a slot, with its worker in it where one lives: known, or found by what its sessions have on record.

@@ -11,12 +11,13 @@ use casemate_protocol::api::{ApiError, ErrorKind, Phase};
 use casemate_protocol::end::EndReason;
 use casemate_protocol::sharing::{EndSession, Refusal, Storage, UserId};
 use casemate_protocol::tls::Pin;
-use casemate_protocol::token::Audience;
+use casemate_protocol::token::{Audience, SigningSecret};
 use casemate_protocol::worker::{StartError, Stop, WorkerConfig};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use super::{END_MARGIN, await_end, cut_short, wanted};
+use crate::driver::keys::Told;
 use crate::driver::{Driver, Live, lock};
 use crate::refusal::{IntoApi as _, refuse};
 use crate::store::Stored;
@@ -40,6 +41,7 @@ impl Driver {
         user: &UserId,
         config: WorkerConfig,
         pin: Option<&Pin>,
+        secret: &SigningSecret,
         cancelled: &mut watch::Receiver<bool>,
     ) -> Result<(), ApiError> {
         let record = &stored.record;
@@ -48,6 +50,10 @@ impl Driver {
         let cut = cancelled.clone();
         for _ in 0..WORKERS {
             let common = self.common(record, &shared, pin, cut.clone()).await?;
+            // Before its first call with a key that it may not know.
+            let told = Told::Common(record.slot.clone(), user.clone());
+            let known = self.catch_up(&common.serving, &told, secret).await;
+            known.map_err(|error| error.into_api())?;
             let process = common.process.clone();
             self.update(&record.id, move |record| record.launched(process)).await?;
             let progress = |what: &str| tracing::info!(session = %record.id, what, "starting");
