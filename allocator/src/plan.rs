@@ -52,6 +52,12 @@ pub(crate) struct Plan {
     pub origins: Vec<Origin>,
     /// Seconds.
     pub permission_ttl: u64,
+    /// Bytes.
+    #[serde(default = "casemate_protocol::worker::kept")]
+    pub kept: u64,
+    /// Seconds.
+    #[serde(default = "casemate_protocol::worker::blocked_ttl")]
+    pub blocked_ttl: u64,
     /// Seconds.
     pub grace: u64,
     /// The slot has a user id of its own (the allocator was root).
@@ -139,6 +145,8 @@ pub(crate) fn make(
         tls: profile.tls,
         origins: profile.origins,
         permission_ttl: profile.permission_ttl.as_secs(),
+        kept: profile.kept,
+        blocked_ttl: profile.blocked_ttl.as_secs(),
         grace: profile.grace.as_secs(),
         own_uid: slots_have_users(),
         user,
@@ -324,6 +332,8 @@ impl Plan {
             plain: false,
             origins: self.origins.clone(),
             permission_ttl: self.permission_ttl,
+            kept: self.kept,
+            blocked_ttl: self.blocked_ttl,
             grace: self.grace,
             host_uid: self.uid(record),
             owner,

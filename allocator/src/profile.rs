@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use casemate_allocator_core::record::CloseRule;
 use casemate_protocol::origin::Origin;
+use casemate_protocol::policy::Size;
 use casemate_protocol::tier::Tier;
+use casemate_protocol::worker;
 use serde::{Deserialize, Deserializer};
 
 /// Why there is no such profile.
@@ -73,6 +75,12 @@ pub(crate) struct Profile {
     /// How long a permission request waits for a client.
     #[serde(deserialize_with = "duration")]
     pub permission_ttl: Duration,
+    /// How much is kept on the disk for a client that takes nothing, in bytes.
+    #[serde(deserialize_with = "size")]
+    pub kept: u64,
+    /// How long an agent of which no more can be kept waits, until its turn is cancelled.
+    #[serde(deserialize_with = "duration")]
+    pub blocked_ttl: Duration,
     /// Between TERM and KILL.
     #[serde(deserialize_with = "duration")]
     pub grace: Duration,
@@ -128,6 +136,8 @@ impl Default for Profile {
             repository: None,
             idle_ttl: Duration::from_secs(30 * 60),
             permission_ttl: Duration::from_secs(10 * 60),
+            kept: worker::kept(),
+            blocked_ttl: Duration::from_secs(worker::blocked_ttl()),
             grace: Duration::from_secs(5),
             close: Close::Delete,
             tier: Tier::Domain,
@@ -186,14 +196,21 @@ impl Profile {
         if self.idle_ttl.is_zero() {
             return Err("idle_ttl must be above zero".to_owned());
         }
-        // A worker counts both in seconds: a shorter one would be none.
-        for (name, given) in [("permission_ttl", self.permission_ttl), ("grace", self.grace)] {
+        // A worker counts them in seconds: a shorter one would be none.
+        let in_seconds = [
+            ("permission_ttl", self.permission_ttl),
+            ("blocked_ttl", self.blocked_ttl),
+            ("grace", self.grace),
+        ];
+        for (name, given) in in_seconds {
             if given.subsec_nanos() != 0 {
                 return Err(format!("{name} must be whole seconds (`{}s`)", given.as_secs() + 1));
             }
         }
-        if self.grace.is_zero() {
-            return Err("grace must be at least one second".to_owned());
+        for (name, given) in &in_seconds[1..] {
+            if given.is_zero() {
+                return Err(format!("{name} must be at least one second"));
+            }
         }
         Ok(())
     }
@@ -229,6 +246,16 @@ fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::E
     })
 }
 
+fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let size = Size::parse(&text).ok_or_else(|| {
+        serde::de::Error::custom(format!(
+            "`{text}` is not a size; write a whole number and KiB, MiB, GiB or TiB (`1GiB`)"
+        ))
+    })?;
+    Ok(size.0)
+}
+
 /// `500ms`, `30s`, `10m`, `2h`, `7d`.
 fn parse_duration(text: &str) -> Option<Duration> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
@@ -260,7 +287,7 @@ mod tests {
         let profile = load(
             "policy = '/etc/p.toml'\nskills = '/s'\nhome_template = '/h'\nprograms = ['/opt/x']\n\
              env = ['KEY']\nconnect = [8080]\norigins = ['https://app.example']\ntls = true\nrepository = 'https://example.org/r'\n\
-             idle_ttl = '500ms'\npermission_ttl = '2h'\ngrace = '1s'\nclose = { retain = '7d' }\n\
+             idle_ttl = '500ms'\npermission_ttl = '2h'\nkept = '3MiB'\nblocked_ttl = '4m'\ngrace = '1s'\nclose = { retain = '7d' }\n\
              tier = 'namespace'\nsharing = 'user'\n",
         )
         .unwrap();
@@ -268,6 +295,7 @@ mod tests {
         assert_eq!(CloseRule::from(profile.close), CloseRule::Retain(7 * 86_400));
         assert!(profile.tls);
         assert_eq!(profile.origins, ["https://app.example".parse().unwrap()]);
+        assert_eq!((profile.kept, profile.blocked_ttl), (3 << 20, Duration::from_secs(240)));
         assert_eq!((profile.tier, profile.sharing), (Tier::Namespace, Sharing::User));
     }
 
@@ -289,6 +317,8 @@ mod tests {
             "idle_ttl = '0s'",
             "connect = [0]",
             "grace = '0s'",
+            "blocked_ttl = '0s'",
+            "kept = '3'",
             "grace = '1500ms'",
             "permission_ttl = '500ms'",
         ] {

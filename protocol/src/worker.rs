@@ -72,6 +72,12 @@ pub struct WorkerConfig {
     pub origins: Vec<Origin>,
     /// How long a permission request waits for a client, in seconds.
     pub permission_ttl: u64,
+    /// How many bytes are kept on the disk for a client that does not take what the agent says; above it the agent waits.
+    #[serde(default = "kept")]
+    pub kept: u64,
+    /// How long it waits until its turn is cancelled, in seconds.
+    #[serde(default = "blocked_ttl")]
+    pub blocked_ttl: u64,
     /// How long the agent has between TERM and KILL, in seconds.
     pub grace: u64,
     /// Whom the worker runs as where the caller is root: the one user that the namespaces of tier `namespace` know, the user
@@ -98,6 +104,18 @@ pub struct Keys {
 impl Keys {
     /// An old one, a new one, and those of other replicas that rotate at the same time.
     pub const MOST: usize = 4;
+}
+
+/// Of [`WorkerConfig::kept`]: 1 GiB.
+#[must_use]
+pub fn kept() -> u64 {
+    1 << 30
+}
+
+/// Of [`WorkerConfig::blocked_ttl`]: ten minutes, in seconds.
+#[must_use]
+pub fn blocked_ttl() -> u64 {
+    600
 }
 
 /// A logical repository seed.

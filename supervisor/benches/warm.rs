@@ -269,6 +269,8 @@ impl Warm {
             connect: Vec::new(),
             origins: Vec::new(),
             permission_ttl: 30,
+            kept: 1 << 30,
+            blocked_ttl: 600,
             grace: 1,
         };
         let body = serde_json::to_string(&config).unwrap();

@@ -34,6 +34,8 @@ pub(crate) fn config(volume: &Path) -> WorkerConfig {
         plain: false,
         origins: Vec::new(),
         permission_ttl: 60,
+        kept: 1 << 30,
+        blocked_ttl: 600,
         grace: 2,
         host_uid: None,
         owner: None,

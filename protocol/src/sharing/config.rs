@@ -94,6 +94,12 @@ pub struct SessionConfig {
     pub origins: Vec<Origin>,
     /// How long a permission request waits for a client, in seconds.
     pub permission_ttl: u64,
+    /// How many bytes are kept on the disk for a client that does not take what the agent says; above it the agent waits.
+    #[serde(default = "crate::worker::kept")]
+    pub kept: u64,
+    /// How long it waits until its turn is cancelled, in seconds.
+    #[serde(default = "crate::worker::blocked_ttl")]
+    pub blocked_ttl: u64,
     /// How long the agent has between TERM and KILL, in seconds.
     pub grace: u64,
 }
@@ -129,6 +135,8 @@ impl SharedWorkerConfig {
             plain: self.plain,
             origins: session.origins,
             permission_ttl: session.permission_ttl,
+            kept: session.kept,
+            blocked_ttl: session.blocked_ttl,
             grace: session.grace,
             host_uid: self.host_uid,
             owner: self.owner,
@@ -161,6 +169,8 @@ impl WorkerConfig {
             connect: self.connect,
             origins: self.origins,
             permission_ttl: self.permission_ttl,
+            kept: self.kept,
+            blocked_ttl: self.blocked_ttl,
             grace: self.grace,
         };
         let worker = SharedWorkerConfig {
@@ -214,6 +224,8 @@ mod tests {
             plain: true,
             origins: vec!["https://app.example".parse().unwrap()],
             permission_ttl: 11,
+            kept: 13,
+            blocked_ttl: 14,
             grace: 12,
             host_uid: Some(1000),
             owner: Some(13),

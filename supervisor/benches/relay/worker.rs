@@ -61,6 +61,8 @@ impl Worker {
             plain: false,
             origins: Vec::new(),
             permission_ttl: 30,
+            kept: 1 << 30,
+            blocked_ttl: 600,
             grace: 2,
             host_uid: root_runs.then_some(1000),
             owner: None,

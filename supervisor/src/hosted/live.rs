@@ -86,7 +86,7 @@ pub fn start(
     // Held until the end: paths below go through its descriptor.
     let held = ready.state;
     let state = held.path().to_owned();
-    let attachments = Attachments::new(&state).map_err(volume)?;
+    let attachments = Attachments::new(&state, ready.config.kept).map_err(volume)?;
     // What was tried on the walls so far was the worker's own doing.
     if let Some(told) = &ready.told {
         told.forget();
@@ -122,6 +122,7 @@ pub fn start(
         bounds: Rc::clone(&ready.bounds),
         told: ready.told.clone(),
         grace: Duration::from_secs(ready.config.grace),
+        blocked_ttl: Duration::from_secs(ready.config.blocked_ttl),
         running: Rc::clone(&exec.running),
         metrics: Rc::clone(&metrics),
         drained: Rc::clone(&drained),

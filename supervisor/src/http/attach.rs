@@ -34,9 +34,10 @@ pub(super) fn attach(app: &App, hosted: &Rc<Hosted>, mut request: Request<Incomi
         match hyper::upgrade::on(&mut request).await {
             Ok(stream) if resumable => resumable::serve(stream, number, hosted).await,
             Ok(stream) => {
-                hosted.attachments.plain(number);
+                let shelf = hosted.attachments.plain(number);
                 let outbox = Outbox::new(Rc::clone(&hosted.drained));
-                socket::serve(stream, Conn(number), outbox, hosted.clients.clone()).await;
+                let relay = hosted.clients.clone();
+                socket::serve(stream, Conn(number), outbox, shelf, relay).await;
             }
             Err(error) => tracing::debug!(%error, "no upgrade"),
         }

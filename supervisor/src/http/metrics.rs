@@ -22,7 +22,7 @@ pub struct Metrics {
     /// Agent output that was no JSON-RPC, or too long.
     pub agent_noise: Cell<u64>,
     /// Clients closed for not keeping up.
-    pub slow_clients: Cell<u64>,
+    pub blocked_turns: Cell<u64>,
     /// Commands of exec ever admitted.
     pub execs: Cell<u64>,
     /// Attempts on the network that the walls refused.
@@ -55,7 +55,7 @@ impl Metrics {
         add(&self.agent_lines, ended.agent_lines.get());
         add(&self.agent_bytes, ended.agent_bytes.get());
         add(&self.agent_noise, ended.agent_noise.get());
-        add(&self.slow_clients, ended.slow_clients.get());
+        add(&self.blocked_turns, ended.blocked_turns.get());
         add(&self.execs, ended.execs.get());
         add(&self.actions_refused, ended.actions_refused.get());
         add(&self.actions_unread, ended.actions_unread.get());
@@ -133,7 +133,11 @@ impl Metrics {
         line("agent_lines_total", "Lines from the agent.", self.agent_lines.get());
         line("agent_bytes_total", "Bytes from the agent.", self.agent_bytes.get());
         line("agent_noise_total", "Agent lines not relayed.", self.agent_noise.get());
-        line("slow_clients_total", "Clients closed as too slow.", self.slow_clients.get());
+        line(
+            "blocked_turns_total",
+            "Turns cancelled since nobody took what the agent said.",
+            self.blocked_turns.get(),
+        );
         line("actions_refused_total", "Connects and binds refused.", self.actions_refused.get());
         line("actions_unread_total", "Connects and binds not read.", self.actions_unread.get());
         line(

@@ -19,9 +19,11 @@ use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::{Bytes, Error, Message, Utf8Bytes};
 
-use super::pulse::{self, CLOSING, Pulse, Socket};
+use super::pulse::{self, Pulse, Socket};
+use crate::relay::backlog::Backlog;
 use crate::relay::driver::{FromClient, Sent};
 use crate::relay::outbox::{Item, Outbox};
+use crate::relay::shelf::Shelf;
 
 /// RFC 6455 section 5.5: a control frame carries 125 bytes at most, two of them the close code.
 const LONGEST_REASON: usize = 123;
@@ -31,11 +33,16 @@ pub async fn serve(
     stream: Upgraded,
     conn: Conn,
     outbox: Rc<Outbox>,
+    shelf: Shelf,
     relay: mpsc::Sender<FromClient>,
 ) {
     let (socket, pulse) = pulse::open(stream, MAX_LINE).await;
     if relay.send(FromClient::Connected(conn, Rc::clone(&outbox))).await.is_ok() {
-        attached(socket, &pulse, conn, &outbox, &relay).await;
+        let backlog = Backlog::new(shelf);
+        tokio::select! {
+            () = attached(socket, &pulse, conn, &backlog, &relay) => {}
+            () = async { backlog.fill(&outbox).await; std::future::pending().await } => {}
+        }
         // The relay may be over already.
         let _ = relay.send(FromClient::Gone(conn)).await;
     }
@@ -46,15 +53,14 @@ async fn attached(
     socket: Socket,
     pulse: &Pulse,
     conn: Conn,
-    outbox: &Outbox,
+    backlog: &Backlog,
     relay: &mpsc::Sender<FromClient>,
 ) {
     let (mut sink, mut stream) = socket.split();
     let ended = tokio::select! {
         ended = read(&mut stream, conn, relay, pulse) => ended,
-        ended = write(&mut sink, outbox, pulse) => ended,
+        ended = write(&mut sink, backlog, pulse) => ended,
         () = pulse.silence() => Ended::Gone,
-        () = cut(outbox) => Ended::Gone,
     };
     let frame = match ended {
         Ended::Gone => return,
@@ -72,12 +78,6 @@ enum Ended {
     Closed,
     /// We close it.
     Refused(u16, String),
-}
-
-/// A cut queue may find the writer stuck in a send: then nothing else would end it.
-async fn cut(outbox: &Outbox) {
-    outbox.was_cut().await;
-    tokio::time::sleep(CLOSING).await;
 }
 
 async fn read(
@@ -122,11 +122,11 @@ pub(super) fn flat(line: &mut [u8]) {
     }
 }
 
-async fn write(sink: &mut SplitSink<Socket, Message>, outbox: &Outbox, pulse: &Pulse) -> Ended {
+async fn write(sink: &mut SplitSink<Socket, Message>, backlog: &Backlog, pulse: &Pulse) -> Ended {
     let mut pings = pulse::pings();
     loop {
         let item = tokio::select! {
-            item = outbox.next() => item,
+            item = backlog.next() => item,
             _ = pings.tick() => {
                 if !pulse.ping(sink).await {
                     return Ended::Gone;
@@ -135,19 +135,14 @@ async fn write(sink: &mut SplitSink<Socket, Message>, outbox: &Outbox, pulse: &P
             }
         };
         let sent = match item {
-            Item::Line(line) => {
-                let length = line.len();
-                let sent = send_line(sink, line).await;
-                outbox.sent(length);
-                sent
-            }
+            Item::Line(line) => send_line(sink, line).await,
             Item::Journal { file, length } => {
-                send_journal(sink, BufReader::new(file.take(length)), outbox).await
+                send_journal(sink, BufReader::new(file.take(length))).await
             }
             Item::Close(code, reason) => return Ended::Refused(code, reason),
         };
         let sent = match sent {
-            Ok(()) if outbox.is_empty() => sink.flush().await,
+            Ok(()) if backlog.is_empty() => sink.flush().await,
             sent => sent,
         };
         if sent.is_err() {
@@ -169,7 +164,6 @@ async fn send_line(sink: &mut SplitSink<Socket, Message>, line: Vec<u8>) -> Resu
 async fn send_journal(
     sink: &mut SplitSink<Socket, Message>,
     mut journal: impl std::io::BufRead,
-    outbox: &Outbox,
 ) -> Result<(), Error> {
     loop {
         let mut line = Vec::new();
@@ -178,9 +172,7 @@ async fn send_journal(
             return Ok(());
         }
         line.pop_if(|byte| *byte == b'\n');
-        let length = line.len();
         send_line(sink, line).await?;
-        outbox.progress(length);
     }
 }
 

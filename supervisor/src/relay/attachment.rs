@@ -4,7 +4,7 @@
 //! for the client here, so that the relay's own queue stays short while the client is away; `http::resumable` brings
 //! it to the client. Neither waits for the other but by the notifications here.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::rc::Rc;
 use std::time::Duration;
@@ -14,18 +14,14 @@ use casemate_protocol::relay::outgoing::Kept;
 use casemate_protocol::relay::supervisor::{SupervisorEnd, Taken};
 use hyper::upgrade::Upgraded;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 
 use super::outbox::{Item, Outbox};
 use super::receipts::Receipts;
-use super::spool::Spool;
+use super::shelf::Shelf;
 
 /// More bytes than this are kept on disk.
 const MEMORY: usize = 1024 * 1024;
-/// More bytes than this on disk, and the agent is read no further.
-const FULL: u64 = 1024 * 1024 * 1024;
-/// How long to wait until a full disk is tried again.
-const AGAIN: Duration = Duration::from_secs(1);
 
 /// See the module.
 #[derive(Debug)]
@@ -33,7 +29,7 @@ pub struct Attachment {
     epoch: u64,
     ticket: String,
     end: RefCell<SupervisorEnd>,
-    spool: RefCell<Spool>,
+    shelf: Shelf,
     arrival: RefCell<Option<Upgraded>>,
     /// A connection has come.
     arrived: Notify,
@@ -43,8 +39,6 @@ pub struct Attachment {
     room: Notify,
     receipts: Rc<Receipts>,
     started: Instant,
-    /// The disk was said to be full.
-    said: Cell<bool>,
 }
 
 // === impl Attachment ===
@@ -52,20 +46,19 @@ pub struct Attachment {
 impl Attachment {
     /// A new one, without a connection.
     #[must_use]
-    pub fn new(epoch: u64, ticket: String, spool: Spool) -> Self {
+    pub fn new(epoch: u64, ticket: String, shelf: Shelf) -> Self {
         let work = Rc::new(Notify::new());
         Self {
             epoch,
             end: RefCell::new(SupervisorEnd::new(epoch, ticket.clone(), MEMORY, 0)),
             ticket,
-            spool: RefCell::new(spool),
+            shelf,
             arrival: RefCell::default(),
             arrived: Notify::new(),
             receipts: Rc::new(Receipts::new(Rc::clone(&work))),
             work,
             room: Notify::new(),
             started: Instant::now(),
-            said: Cell::new(false),
         }
     }
 
@@ -161,9 +154,8 @@ impl Attachment {
         end.flow_mut().settled(settled);
         let frame = end.frame();
         if end.flow().wants_spooled() {
-            let mut spool = self.spool.borrow_mut();
             while end.flow().wants_spooled() {
-                match spool.pop() {
+                match self.shelf.pop() {
                     Ok(Some(line)) => end.flow_mut().unspooled(line),
                     // It waits for room on the disk, see `keep`.
                     Ok(None) => break,
@@ -212,9 +204,7 @@ impl Attachment {
                             }
                         }
                         line.pop_if(|byte| *byte == b'\n');
-                        let length = line.len();
                         self.keep(line).await;
-                        outbox.progress(length);
                     }
                 }
                 Item::Close(code, reason) => {
@@ -227,24 +217,10 @@ impl Attachment {
 
     /// Keeps a message. A full disk or spool keeps the relay waiting instead of losing anything.
     async fn keep(&self, line: Vec<u8>) {
-        while self.spool.borrow().bytes() > FULL {
-            self.room.notified().await;
-        }
+        self.shelf.room().await;
         let kept = self.end.borrow_mut().push(line);
         if let Kept::Spool(line) = kept {
-            loop {
-                let appended = self.spool.borrow_mut().append(&line);
-                match appended {
-                    Ok(()) => break,
-                    Err(error) => {
-                        if !self.said.replace(true) {
-                            tracing::error!(%error, "no room to keep what a client has not taken: its agent waits");
-                        }
-                        sleep(AGAIN).await;
-                    }
-                }
-            }
-            self.said.set(false);
+            self.shelf.append(&line).await;
         }
         self.work.notify_one();
     }

@@ -11,6 +11,7 @@ use std::rc::Rc;
 use casemate_protocol::relay::ticket::{Refused, TicketKey};
 
 use super::attachment::Attachment;
+use super::shelf::Shelf;
 use super::spool::Spool;
 
 /// Of one session.
@@ -19,6 +20,8 @@ pub struct Attachments {
     key: TicketKey,
     /// Where spools lie.
     directory: PathBuf,
+    /// How many bytes are kept for a client, about.
+    limit: u64,
     newest: Cell<u64>,
     current: RefCell<Option<Rc<Attachment>>>,
 }
@@ -30,27 +33,33 @@ impl Attachments {
     ///
     /// # Errors
     /// Removing it.
-    pub fn new(state: &Path) -> io::Result<Self> {
+    pub fn new(state: &Path, limit: u64) -> io::Result<Self> {
         let directory = state.join("spool");
         Spool::clear(&directory)?;
         Ok(Self {
             key: TicketKey::generate(),
             directory,
+            limit,
             newest: Cell::new(0),
             current: RefCell::default(),
         })
     }
 
-    /// A client attached by the plain door: no ticket before it is good any more.
-    pub fn plain(&self, epoch: u64) {
+    /// A client attached by the plain door: no ticket before it is good any more. Where to keep what it does not take.
+    pub fn plain(&self, epoch: u64) -> Shelf {
         self.newest.set(epoch.max(self.newest.get()));
         self.current.take();
+        self.shelf(epoch)
+    }
+
+    fn shelf(&self, epoch: u64) -> Shelf {
+        Shelf::new(Spool::new(self.directory.clone(), epoch), self.limit)
     }
 
     /// A new attachment, which supersedes all others.
     pub fn begin(&self, epoch: u64) -> Rc<Attachment> {
-        let spool = Spool::new(self.directory.clone(), epoch);
-        let attachment = Rc::new(Attachment::new(epoch, self.key.ticket(epoch), spool));
+        let shelf = self.shelf(epoch);
+        let attachment = Rc::new(Attachment::new(epoch, self.key.ticket(epoch), shelf));
         self.newest.set(epoch.max(self.newest.get()));
         self.current.replace(Some(Rc::clone(&attachment)));
         attachment
@@ -91,10 +100,10 @@ mod tests {
     #[test]
     fn only_the_newest_attachment_is_found() {
         let dir = tempfile::tempdir().unwrap();
-        let attachments = Attachments::new(dir.path()).unwrap();
+        let attachments = Attachments::new(dir.path(), 1).unwrap();
         let ticket = attachments.begin(1).ticket();
         assert_eq!(attachments.epoch(&ticket), Some(1));
-        assert_eq!(Attachments::new(dir.path()).unwrap().epoch(&ticket), None);
+        assert_eq!(Attachments::new(dir.path(), 1).unwrap().epoch(&ticket), None);
         assert!(attachments.find(1).is_ok());
         attachments.begin(2);
         assert_eq!(attachments.find(1).err(), Some(Refused::Superseded));
@@ -102,7 +111,7 @@ mod tests {
         assert!(attachments.find(2).is_ok());
         attachments.end(2);
         assert_eq!(attachments.find(2).err(), Some(Refused::Over));
-        attachments.plain(3);
+        drop(attachments.plain(3));
         assert_eq!(attachments.find(2).err(), Some(Refused::Superseded));
     }
 }

@@ -1,8 +1,8 @@
 //! The relay's task: events in, the role's actions carried out in their order.
 //!
 //! Owns [`Server`], the agent, the journals and every client's [`Outbox`]. Nothing in the loop waits for a slow peer:
-//! a slow client stops the reading of the agent (and is closed when it takes nothing for [`STALL`]); a slow agent stops
-//! the reading of clients. What is decided is the role's business, not this file's.
+//! what a slow client does not take is kept for it on the disk, and where that is full the agent is read no further; a slow
+//! agent stops the reading of clients. What is decided is the role's business, not this file's.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -27,8 +27,6 @@ use crate::told::Told;
 use casemate_protocol::acp::server::Conn;
 use casemate_protocol::worker::Quiesce;
 
-/// A client that is behind and takes nothing for this long is closed.
-const STALL: Duration = Duration::from_secs(30);
 /// More bytes than this unread by the agent, and clients are read no further.
 const AGENT_BEHIND: usize = 64 * 1024 * 1024;
 /// More bytes than this of one read of the agent, and there may soon be as many more.
@@ -90,7 +88,7 @@ enum Woken {
     Agent(std::io::Result<Line>),
     AgentExit(Option<Exit>),
     Drained,
-    Stalled,
+    Blocked,
     Tick,
     Look,
     Refused,
@@ -98,16 +96,13 @@ enum Woken {
     Closed,
 }
 
-/// A client that is behind: since when, and what it had taken then.
-type Slow = Option<(Instant, u64)>;
-
 /// Runs a generation to its end; the worker's exit code.
 pub async fn run(
     mut generation: Generation,
     mut clients: mpsc::Receiver<FromClient>,
     mut orders: mpsc::Receiver<Order>,
 ) -> u8 {
-    let mut slow = None;
+    let mut blocked = None;
     let mut next_look = Instant::now();
     let mut next_telling = Instant::now();
     loop {
@@ -116,9 +111,9 @@ pub async fn run(
             let _ = timeout(FLUSH, generation.flushed()).await;
             return code;
         }
-        slow = still_slow(&generation, slow);
+        blocked = still_blocked(&generation, blocked);
         let times = (next_look, next_telling);
-        match wait(&mut generation, &mut clients, &mut orders, slow, times).await {
+        match wait(&mut generation, &mut clients, &mut orders, blocked, times).await {
             Woken::Client(FromClient::Connected(conn, outbox)) => {
                 generation.connect(conn, outbox);
                 next_look = next_look.max(Instant::now() + LOOK_AFTER_COMING);
@@ -146,9 +141,9 @@ pub async fn run(
                 generation.agent_closed_stdout().await;
             }
             Woken::AgentExit(exit) => generation.agent_exited(exit).await,
-            Woken::Stalled => {
-                generation.cut_slow_clients();
-                slow = None;
+            Woken::Blocked => {
+                generation.blocked();
+                blocked = Some(Blocked::Told);
             }
             Woken::Tick => generation.handle(Event::Tick),
             Woken::Look => {
@@ -188,20 +183,23 @@ async fn carry_out(generation: &mut Generation, order: Order) {
     }
 }
 
-/// Since when a client has been behind without taking anything.
-fn still_slow(generation: &Generation, before: Slow) -> Slow {
-    let taken = generation.slowest()?;
-    match before {
-        Some((since, then)) if then == taken => Some((since, then)),
-        _ => Some((Instant::now(), taken)),
-    }
+/// An agent that is not read, since nothing more of it can be kept.
+#[derive(Debug, Clone, Copy)]
+enum Blocked {
+    Since(Instant),
+    /// For so long that its turn was cancelled.
+    Told,
+}
+
+fn still_blocked(generation: &Generation, before: Option<Blocked>) -> Option<Blocked> {
+    generation.is_blocked().then(|| before.unwrap_or_else(|| Blocked::Since(Instant::now())))
 }
 
 async fn wait(
     generation: &mut Generation,
     clients: &mut mpsc::Receiver<FromClient>,
     orders: &mut mpsc::Receiver<Order>,
-    slow: Slow,
+    blocked: Option<Blocked>,
     (next_look, next_telling): (Instant, Instant),
 ) -> Woken {
     let deadline = generation.deadline();
@@ -215,14 +213,18 @@ async fn wait(
         .filter(|agent| agent.stdin.pending() > AGENT_BEHIND)
         .map(|agent| Rc::clone(&agent.stdin.drained));
     let behind = agent_drained.is_some();
+    let patience = match blocked {
+        Some(Blocked::Since(since)) => Some(since + generation.blocked_ttl()),
+        Some(Blocked::Told) | None => None,
+    };
     tokio::select! {
         biased;
         order = orders.recv() => order.map_or(Woken::Closed, Woken::Order),
         event = clients.recv(), if !behind => event.map_or(Woken::Closed, Woken::Client),
-        woken = from_agent(generation.agent()), if slow.is_none() => woken,
+        woken = from_agent(generation.agent()), if blocked.is_none() => woken,
         () = notified(agent_drained) => Woken::Drained,
-        () = drained.notified(), if slow.is_some() => Woken::Drained,
-        () = at(slow.map(|(since, _)| since + STALL)) => Woken::Stalled,
+        () = drained.notified(), if blocked.is_some() => Woken::Drained,
+        () = at(patience) => Woken::Blocked,
         () = at(deadline) => Woken::Tick,
         () = at(look.then_some(next_look)) => Woken::Look,
         () = session.reaper.spawner_end() => Woken::SpawnerGone,

@@ -2,6 +2,7 @@
 
 pub mod attachment;
 pub mod attachments;
+pub mod backlog;
 pub mod driver;
 pub mod generation;
 pub mod journal;
@@ -9,5 +10,6 @@ pub mod outbox;
 pub mod prompts;
 pub mod receipts;
 pub mod saved;
+pub mod shelf;
 pub mod spool;
 pub mod view;

@@ -1,7 +1,7 @@
 //! What waits to be sent to one client: in order, counted in bytes.
 //!
-//! The relay puts in and never waits; the connection's task takes out. [`Outbox::is_full`] lets the relay stop reading
-//! the agent while a client is slow, so the bound is kept by back-pressure first and by a close with a reason last.
+//! The relay puts in and never waits; whoever keeps things for the client takes out. [`Outbox::is_full`] lets the relay stop
+//! reading the agent while that one has no room either.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -37,12 +37,9 @@ pub struct Outbox {
     items: RefCell<VecDeque<Item>>,
     bytes: Cell<usize>,
     closed: Cell<bool>,
-    /// Bytes that the client has ever taken: tells a slow client from a stuck one.
-    taken: Cell<u64>,
     /// The connection's task has ended: whatever still waits will never be sent.
     done: Cell<bool>,
     filled: Notify,
-    cut: Notify,
     /// Shared by all clients of a worker: something has been taken.
     drained: Rc<Notify>,
     /// Of a client that numbers its lines and may be away for a while.
@@ -59,10 +56,8 @@ impl Outbox {
             items: RefCell::default(),
             bytes: Cell::new(0),
             closed: Cell::new(false),
-            taken: Cell::new(0),
             done: Cell::new(false),
             filled: Notify::new(),
-            cut: Notify::new(),
             drained,
             receipts: None,
         })
@@ -79,12 +74,6 @@ impl Outbox {
     #[must_use]
     pub fn receipts(&self) -> Option<&Rc<Receipts>> {
         self.receipts.as_ref()
-    }
-
-    /// A client that takes nothing is waited for: its lines are kept on disk.
-    #[must_use]
-    pub fn is_patient(&self) -> bool {
-        self.receipts.is_some()
     }
 
     /// Queues an item; what follows a close is dropped.
@@ -115,26 +104,7 @@ impl Outbox {
     /// Tells that `bytes` of lines have been sent.
     pub fn sent(&self, bytes: usize) {
         self.bytes.set(self.bytes.get().saturating_sub(bytes));
-        self.progress(bytes);
-    }
-
-    /// Tells that bytes went out which were never counted as waiting (a journal's).
-    pub fn progress(&self, bytes: usize) {
-        self.taken.set(self.taken.get() + bytes as u64);
         self.drained.notify_one();
-    }
-
-    /// Replaces everything that waits by a close.
-    pub fn cut(&self, code: u16, reason: &str) {
-        self.items.borrow_mut().clear();
-        self.bytes.set(0);
-        self.put(Item::Close(code, reason.to_owned()));
-        self.cut.notify_one();
-    }
-
-    /// Completes once the queue was cut: the connection's task has to stop waiting for the client.
-    pub async fn was_cut(&self) {
-        self.cut.notified().await;
     }
 
     /// Tells that the connection's task has ended.
@@ -153,12 +123,6 @@ impl Outbox {
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.bytes.get() > FULL
-    }
-
-    /// Bytes ever taken.
-    #[must_use]
-    pub fn taken(&self) -> u64 {
-        self.taken.get()
     }
 
     /// Nothing waits.
@@ -184,10 +148,9 @@ mod tests {
     }
 
     #[test]
-    fn nothing_follows_a_close_and_a_cut_drops_what_waits() {
+    fn nothing_follows_a_close() {
         let outbox = Outbox::new(Rc::new(Notify::new()));
-        outbox.put(Item::Line(vec![1]));
-        outbox.cut(1001, "x");
+        outbox.put(Item::Close(1001, "x".into()));
         outbox.put(Item::Line(vec![2]));
         let items = outbox.items.borrow();
         assert!(matches!(items.iter().collect::<Vec<_>>()[..], [Item::Close(1001, _)]));

@@ -71,6 +71,8 @@ fn config(tier: Tier, directory: &Path) -> WorkerConfig {
         plain: false,
         origins: Vec::new(),
         permission_ttl: 0,
+        kept: 1 << 30,
+        blocked_ttl: 600,
         grace: 0,
         host_uid: nix::unistd::geteuid().is_root().then_some(NOBODY),
         owner: None,

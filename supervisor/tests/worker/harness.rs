@@ -103,6 +103,8 @@ impl Slot {
             plain: false,
             origins: Vec::new(),
             permission_ttl: 30,
+            kept: 1 << 30,
+            blocked_ttl: 600,
             grace: 2,
             host_uid: (geteuid().is_root() && who == Who::Own).then_some(USER),
             owner: None,

@@ -96,6 +96,8 @@ impl Many {
             connect: Vec::new(),
             origins: Vec::new(),
             permission_ttl: 30,
+            kept: 1 << 30,
+            blocked_ttl: 600,
             grace: 2,
         }
     }

@@ -1,14 +1,16 @@
-//! A client that does not read: bounded in memory, then closed with a reason, and nobody else suffers.
+//! A client that does not read: what it does not take is kept on the disk, its agent goes on, and nobody else suffers.
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use casemate_protocol::tier::Tier;
 use casemate_protocol::token::Audience;
+use casemate_protocol::worker::Activity;
+use serde_json::{Value, json};
 
-use crate::client::{Client, Closed};
-use crate::harness::{Slot, Who};
+use crate::client::{Client, text_of};
+use crate::harness::{Slot, Who, call, eventually};
 
 /// Peak resident memory of a process, in KiB.
 fn peak(pid: i32) -> u64 {
@@ -34,32 +36,75 @@ fn whoever_says_nothing_keeps_nobody_else_out_for_long() {
     worker.stop();
 }
 
+/// Bytes that lie on the slot's disk for clients.
+fn kept(slot: &Slot) -> u64 {
+    let files = std::fs::read_dir(slot.config.volume.join("state/spool"));
+    let files = files.into_iter().flatten().flatten();
+    files.filter_map(|file| file.metadata().ok()).map(|meta| meta.len()).sum()
+}
+
+fn is_busy(slot: &Slot, address: SocketAddr) -> bool {
+    matches!(slot.status(address).activity, Activity::Busy { .. })
+}
+
 #[test]
-fn a_client_that_takes_nothing_is_closed_and_costs_a_bounded_amount_of_memory() {
+fn an_agent_does_not_wait_for_a_client_that_does_not_read_and_hears_its_cancel() {
     let slot = Slot::new(Tier::Domain, Who::User);
     let (worker, address) = slot.serve();
     let mut client = Client::attach(address, &slot.token(Audience::Attach)).unwrap();
     client.initialize();
     let session = client.new_session();
-    client.prompt(&session, "!updates 4000 65536");
-    // 30 s after the queue was full; filling it takes what a busy machine takes.
-    let until = Instant::now() + Duration::from_secs(120);
-    while !worker.log().contains("too slow") {
-        assert!(Instant::now() < until, "{}", worker.log());
-        std::thread::sleep(Duration::from_millis(200));
-    }
-    // The cut connection still holds what the kernel had taken; then the close, or the end.
-    let closed = loop {
-        if let Err(closed) = client.receive() {
-            break closed;
-        }
-    };
-    if let Closed::With(code, _) = &closed {
-        assert_eq!(*code, 1008, "{closed:?}");
-    }
+    // 65 MB, which go by without one byte being read: the turn ends.
+    let id = client.prompt(&session, "!updates 1000 65536");
+    eventually("the turn's end", || kept(&slot) > 40_000_000 && !is_busy(&slot, address));
     let peak = peak(worker.pid().as_raw());
     assert!(peak < 64 * 1024, "{peak} KiB");
-    let mut next = Client::attach(address, &slot.token(Audience::Attach)).unwrap();
-    next.initialize();
+    let (answer, updates) = client.answer(id);
+    assert_eq!(answer["result"]["stopReason"], "end_turn");
+    assert_eq!(text_of(&updates).len(), 1000 * 65536);
+    eventually("an empty spool", || kept(&slot) == 0);
+
+    // More than anybody keeps, and a cancel in the middle of it.
+    let id = client.prompt(&session, "!updates 400000 65536");
+    eventually("a flood", || kept(&slot) > 20_000_000);
+    let asked = Instant::now();
+    let params = json!({"sessionId": session});
+    client.send_text(
+        &json!({"jsonrpc": "2.0", "method": "session/cancel", "params": params}).to_string(),
+    );
+    eventually("the end of a cancelled turn", || !is_busy(&slot, address));
+    println!("a cancel under a flood that nobody reads: {:?}", asked.elapsed());
+    assert_eq!(client.answer(id).0["result"]["stopReason"], "cancelled");
+    worker.stop();
+}
+
+#[test]
+fn where_no_more_can_be_kept_the_agent_waits_and_then_its_turn_is_cancelled_with_a_reason() {
+    let mut slot = Slot::new(Tier::Domain, Who::User);
+    (slot.config.kept, slot.config.blocked_ttl) = (8 << 20, 2);
+    let (worker, address) = slot.serve();
+    let mut client = Client::attach(address, &slot.token(Audience::Attach)).unwrap();
+    client.initialize();
+    let session = client.new_session();
+    let id = client.prompt(&session, "!updates 4000 65536");
+    eventually("a turn that is given up", || worker.log().contains("its turn was cancelled"));
+    assert!(kept(&slot) < 9 << 20, "{}", kept(&slot));
+    // Nothing of what was said by then is lost, and who reads again is told why.
+    let (answer, updates) = client.answer(id);
+    assert_eq!(answer["result"]["stopReason"], "cancelled");
+    let told =
+        |update: &Value| update.to_string().contains("nobody took what the agent said for 2 s");
+    assert_eq!(updates.iter().filter(|update| told(update)).count(), 1);
+    let numbers: Vec<u64> = updates
+        .iter()
+        .filter_map(|update| update["params"]["update"]["content"]["text"].as_str())
+        .filter_map(|text| text.split(' ').next()?.parse().ok())
+        .collect();
+    let whole: Vec<u64> = (1..=numbers.len() as u64).collect();
+    assert!(numbers.len() > 300 && numbers == whole, "{}", numbers.len());
+    assert_eq!(client.turn(&session, "on").1, "echo: on");
+    let control = slot.token(Audience::Control);
+    let metrics = call(address, "GET", "/metrics", Some(&control), "").1;
+    assert!(metrics.contains("\ncasemate_blocked_turns_total 1\n"), "{metrics}");
     worker.stop();
 }

@@ -3,7 +3,7 @@
 //! A late cancel must not reach the agent: there it would hit the next turn.
 
 use super::ids::same_id;
-use super::{Action, Conn, Server};
+use super::{Action, Conn, Server, lines};
 use crate::acp::frame::{self, Frame};
 
 // === impl Server ===
@@ -23,6 +23,16 @@ impl Server {
         } else if !waited {
             out.push(Action::Log("a session/cancel came after its turn and was dropped".into()));
         }
+    }
+
+    /// The running turn is cancelled by the worker itself.
+    pub(super) fn blocked(&mut self, why: &str, out: &mut Vec<Action>) {
+        let Some(session) = self.turns.running().map(str::to_owned) else { return };
+        self.notice(why, out);
+        let line = lines::cancel(&lines::quote(&session));
+        out.push(Action::ToAgent(line));
+        self.turns.mark_cancelled(None);
+        self.cancel_asks(&session, out);
     }
 
     /// `$/cancel_request` of a client.

@@ -18,6 +18,12 @@ pub(super) fn user_chunk(session: &str, block: &str) -> Vec<u8> {
     update(session, &format!(r#"{{"sessionUpdate":"user_message_chunk","content":{block}}}"#))
 }
 
+/// Cancels a conversation's turn; `session` is raw JSON.
+pub(super) fn cancel(session: &str) -> Vec<u8> {
+    format!(r#"{{"jsonrpc":"2.0","method":"session/cancel","params":{{"sessionId":{session}}}}}"#)
+        .into_bytes()
+}
+
 /// Tells a client that its prompt waits.
 pub(super) fn waiting(session: &str, notice: &str) -> Vec<u8> {
     update(

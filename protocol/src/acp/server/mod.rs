@@ -96,6 +96,8 @@ pub enum Event<'a> {
         /// The record of its prompts; `None` where there is none that can be relied upon.
         record: Option<&'a Record>,
     },
+    /// Nobody takes what the agent says, which therefore waits: why its turn is cancelled, in one sentence.
+    Blocked(&'a str),
     /// Something that whoever prompts should know, in one sentence.
     Notice(&'a str),
     /// The walls refused the agent something.
@@ -225,6 +227,7 @@ impl Server {
             Event::FromAgent(line) => self.agent_wrote(line, now, out),
             Event::AgentEnded { cause } => self.agent_ended(cause, out),
             Event::Recalled { session, record } => self.recalled(session, record),
+            Event::Blocked(why) => self.blocked(why, out),
             Event::Notice(text) => self.notice(text, out),
             Event::Refused { what, why, times } => self.refused(what, why, times, out),
             Event::RefusedMore(times) => self.refused_more(times),

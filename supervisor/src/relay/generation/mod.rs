@@ -43,9 +43,6 @@ use crate::relay::view::View;
 use crate::told::{Told, Waiting};
 use crate::words::chain;
 
-/// RFC 6455 section 7.4.1, policy violation: the client did not keep up.
-const TOO_SLOW: u16 = 1008;
-
 /// Why the agent's process runs, in the audit log.
 const AGENT: &str = "agent";
 
@@ -72,6 +69,8 @@ pub struct Parts {
     pub inspector: Inspector,
     /// Between TERM and KILL.
     pub grace: Duration,
+    /// How long the agent waits for a client for whom nothing more can be kept.
+    pub blocked_ttl: Duration,
     /// Commands that run beside the agent.
     pub running: Rc<Running>,
     /// What the session may take.
@@ -178,10 +177,27 @@ impl Generation {
         &mut self.agent
     }
 
-    /// What a client that is behind has taken so far; `None` where nobody is behind.
+    /// More waits for a client than can be kept for it.
     #[must_use]
-    pub fn slowest(&self) -> Option<u64> {
-        self.clients.values().filter(|outbox| outbox.is_full()).map(|outbox| outbox.taken()).min()
+    pub fn is_blocked(&self) -> bool {
+        self.clients.values().any(|outbox| outbox.is_full())
+    }
+
+    /// How long that may last until the turn is cancelled.
+    #[must_use]
+    pub fn blocked_ttl(&self) -> Duration {
+        self.parts.blocked_ttl
+    }
+
+    /// It has lasted so long.
+    pub fn blocked(&mut self) {
+        add(&self.parts.metrics.blocked_turns, 1);
+        let seconds = self.parts.blocked_ttl.as_secs();
+        let words = format!(
+            "nobody took what the agent said for {seconds} s, and no more of it can be kept: its turn was cancelled"
+        );
+        tracing::warn!(words, "relay");
+        self.handle(Event::Blocked(&words));
     }
 
     /// For `/v1/status`.
@@ -269,7 +285,7 @@ impl Generation {
                 Line::TooLong(outline) => self.agent_line_too_long(&outline),
                 Line::End => {}
             }
-            let reads = self.over.is_none() && self.slowest().is_none();
+            let reads = self.over.is_none() && !self.is_blocked();
             next = self.agent.as_mut().filter(|_| reads).and_then(|agent| agent.stdout.ready());
         }
         bytes
@@ -484,24 +500,6 @@ impl Generation {
     pub fn signal(&self, signal: Signal) {
         if let Some(agent) = &self.agent {
             agent.signal(signal);
-        }
-    }
-
-    /// Closes clients that are behind, but those that are waited for.
-    pub fn cut_slow_clients(&mut self) {
-        let slow: Vec<Conn> = self
-            .clients
-            .iter()
-            .filter(|(_, outbox)| outbox.is_full() && !outbox.is_patient())
-            .map(|(conn, _)| *conn)
-            .collect();
-        for conn in slow {
-            add(&self.parts.metrics.slow_clients, 1);
-            tracing::warn!(conn = conn.0, "a client is too slow and is closed");
-            if let Some(outbox) = self.forget(conn) {
-                outbox.cut(TOO_SLOW, "too slow: nothing was taken for 30 s");
-            }
-            self.handle(Event::Disconnected(conn));
         }
     }
 

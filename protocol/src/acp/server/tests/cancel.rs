@@ -135,3 +135,20 @@ fn nothing_but_a_cancel_of_a_greeted_client_comes_ahead() {
     assert!(room.ahead(1, CANCEL).is_empty(), "the older client is heard no more");
     assert!(room.ahead(2, CANCEL).iter().any(|one| one.contains("1002")));
 }
+
+#[test]
+fn a_turn_of_which_nobody_takes_anything_is_cancelled_with_a_reason() {
+    let mut room = Room::in_turn();
+    room.agent(&permission("\"p\"", "s"));
+    let done = room.event(Event::Blocked("nobody read"));
+    assert!(done[0].starts_with("1< ") && done[0].contains("casemate: nobody read"), "{done:?}");
+    assert_eq!(
+        done[1..],
+        [
+            r#"agent< {"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"s"}}"#,
+            r#"agent< {"jsonrpc":"2.0","id":"p","result":{"outcome":{"outcome":"cancelled"}}}"#,
+        ]
+    );
+    room.agent(&cancelled("3"));
+    assert!(room.event(Event::Blocked("nobody read")).is_empty(), "no turn runs");
+}
