@@ -204,11 +204,11 @@ fn trouble_has_a_name_and_a_way_out() {
     let house = House::new();
     let (programs, scripted) = House::agent();
     let remote = ["--program", &programs, "--repo", "http://127.0.0.1:9/x.git"];
-    for (options, agent, word) in [
-        (&[][..], "no-such-agent", "no-such-agent"),
-        (&["--profile", "no-such-profile"], "x", "no-such-profile"),
-        (&remote, &scripted, "127.0.0.1:9"),
-        (&[], "/bin/true", "the agent ended"),
+    for (options, agent, word, code) in [
+        (&[][..], "no-such-agent", "no-such-agent", 127),
+        (&["--profile", "no-such-profile"], "x", "no-such-profile", 66),
+        (&remote, &scripted, "127.0.0.1:9", 66),
+        (&[], "/bin/true", "the agent ended", 69),
     ] {
         let mut host = Host::start(house.home(), options, &[agent]);
         let mut answer = host.answer("initialize", json!({"protocolVersion": 1}));
@@ -218,7 +218,7 @@ fn trouble_has_a_name_and_a_way_out() {
         let message = answer["error"]["message"].as_str().unwrap_or_else(|| panic!("{answer}"));
         assert!(message.contains(word), "{message}");
         host.hang_up();
-        assert!(host.end().success());
+        assert_eq!(host.end().code(), Some(code), "{answer}");
     }
     let list = house.json(&["sessions", "--json"]);
     let left: Vec<&Value> = list["sessions"]
@@ -328,7 +328,7 @@ fn a_program_that_is_no_agent_ends_the_run_and_is_told_to_the_host() {
     let message = answer["error"]["message"].as_str().unwrap();
     assert!(message.contains("`not json`") && message.contains("after `--`"), "{message}");
     host.hang_up();
-    assert!(host.end().success());
+    assert_eq!(host.end().code(), Some(69), "{answer}");
 }
 
 /// Numbers and starts (proc_pid_stat(5)) of a process's descendants.
@@ -498,6 +498,9 @@ fn work_is_taken_home_as_a_patch_and_nothing_planted_runs() {
     let shown = run(&["sessions", "show", &session]);
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
     assert!(shown.contains("run no git") && shown.contains("sessions patch"), "{shown}");
-    let unknown = run(&["sessions", "patch", "s-aaaaaaaaaaaaaaaaaaaaaaaaaa", "--output", &file]);
+    let again = run(&["sessions", "patch", &session, "--output", &file]);
+    assert_eq!(again.status.code(), Some(73), "{again:?}");
+    let none = house.file("none.patch");
+    let unknown = run(&["sessions", "patch", "s-aaaaaaaaaaaaaaaaaaaaaaaaaa", "--output", &none]);
     assert_eq!(unknown.status.code(), Some(66), "{unknown:?}");
 }

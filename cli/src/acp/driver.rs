@@ -182,6 +182,8 @@ impl Driver {
         if self.bridge.serves() {
             self.served = true;
             self.failed = None;
+        } else if let (None, Some(why)) = (&self.failed, self.bridge.given_up()) {
+            self.failed = Some(Failure::new(exit::UNAVAILABLE, why));
         }
     }
 

@@ -88,6 +88,7 @@ impl Bridge {
         delivery: Delivery,
         out: &mut Vec<Action>,
     ) {
+        self.given_up.get_or_insert_with(|| refusal.message.clone());
         if let Handshake::Asking { id, session, .. } = self.handshake.clone()
             && session == index
         {

@@ -188,6 +188,8 @@ pub struct Bridge {
     closing: Vec<(SessionId, String)>,
     /// The session whose load failed last: the next `session/new` stays in it.
     unloaded: Option<u64>,
+    /// Why the first session that could not be attached to was given up.
+    given_up: Option<String>,
     /// A weaker tier was told on stderr.
     weak_said: bool,
     ended: bool,
@@ -229,6 +231,7 @@ impl Bridge {
             asked: BTreeMap::new(),
             closing: Vec::new(),
             unloaded: None,
+            given_up: None,
             weak_said: false,
             ended: false,
             next_session: 0,
@@ -282,6 +285,12 @@ impl Bridge {
     #[must_use]
     pub fn serves(&self) -> bool {
         self.sessions.values().any(|session| session.used)
+    }
+
+    /// Why a session could not be attached to, of the first that was given up.
+    #[must_use]
+    pub fn given_up(&self) -> Option<&str> {
+        self.given_up.as_deref()
     }
 
     /// True while `initialize` is not answered: the driver reports when it takes too long.
