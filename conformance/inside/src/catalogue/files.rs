@@ -218,7 +218,10 @@ pub(super) const ATTACKS: &[Attack] = &[
         status(&mut Command::new(fd_path(&handle)))
     }),
     file("file-run-interpreter", "has a shell read a script", "sh(1)", |shot| {
-        let output = output(Command::new("/bin/sh").arg(shot.tree("program")))?;
+        // By the environment: what stands in arguments every process of the machine may read, and so learn where the decoy is.
+        let mut shell = Command::new("/bin/sh");
+        shell.args(["-c", ". \"$SCRIPT\""]).env("SCRIPT", shot.tree("program"));
+        let output = output(&mut shell)?;
         if output.status.success() { Ok(()) } else { Err(of_words(&output.stderr)) }
     }),
     file(
