@@ -228,11 +228,12 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
     });
     audit.started(tier).map_err(|error| unrecorded(error.into()))?;
     driver.recover_all().await.map_err(StartError::Recover)?;
-    driver.settle_keys().await;
     let endpoint =
         Endpoint { address, token: bearer_token(), pid: std::process::id(), tier: Some(tier) };
     let guard = http::Guard::new(&endpoint.token, address);
     let server = tokio::spawn(http::serve(listener, std::sync::Arc::clone(&driver), guard));
+    // Whoever does not answer holds up nobody else.
+    tokio::spawn(std::sync::Arc::clone(&driver).settle_keys());
     let clockwork = tokio::spawn(std::sync::Arc::clone(&driver).clockwork());
     if let Err(error) = home.publish(&endpoint) {
         server.abort();

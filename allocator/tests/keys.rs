@@ -5,7 +5,9 @@
 mod house;
 
 use casemate_protocol::api::{ApiError, Attached, ErrorKind, Rotated};
-use house::{House, request, signal, supervisor};
+use casemate_protocol::token::{Audience, Claims, SigningSecret};
+use casemate_protocol::worker::Keys;
+use house::{House, eventually, request, signal, supervisor};
 
 /// The status of a worker's answer to `GET /v1/status` with this token.
 fn status(attached: &Attached, token: &str) -> u16 {
@@ -90,4 +92,34 @@ fn a_worker_that_cannot_be_told_keeps_the_old_key_in_use() {
     assert_eq!(seed(&house), before);
     assert!(all.iter().all(|attached| status(attached, &attached.token) == 200));
     assert_eq!(rotate(&house).unwrap().workers, 2);
+}
+
+#[test]
+fn after_a_start_workers_take_no_key_that_a_crash_left_with_them() {
+    let mut house = house();
+    let attached = &sessions(&house)[0];
+    let current = SigningSecret::from_seed(&seed(&house).try_into().unwrap());
+    let next = SigningSecret::generate();
+    let session = &attached.session;
+    let signed = |by: &SigningSecret| {
+        by.sign(&Claims {
+            session: session.id.clone(),
+            incarnation: session.incarnation,
+            generation: session.generation,
+            slot: session.slot.clone(),
+            audience: Audience::Control,
+            expires: u64::MAX,
+        })
+    };
+    // As far as a rotation comes before it is killed.
+    let both = serde_json::to_string(&Keys { accept: vec![current.public(), next.public()] });
+    let (token, host) = (format!("Bearer {}", signed(&current)), attached.address.to_string());
+    let headers = [("host", host.as_str()), ("authorization", token.as_str())];
+    let told = house::http(attached.address, "POST", "/v1/keys", &headers, &both.unwrap());
+    assert_eq!(told.unwrap().0, 204);
+    assert_eq!(status(attached, &signed(&next)), 200);
+    house.kill_up();
+    house.up();
+    eventually("the key is forgotten", || (status(attached, &signed(&next)) == 401).then_some(()));
+    assert_eq!(status(attached, &signed(&current)), 200);
 }

@@ -2,19 +2,21 @@
 //!
 //! A worker checks tokens with the public keys that it was told. The order keeps every living worker reachable: each is told of
 //! both keys, then the new one is made durable and used, then each is told to forget the old one. A crash between any two leaves a
-//! key that every worker takes; [`Driver::settle_keys`] does the rest at the next start.
+//! key that every worker takes; [`Driver::settle_keys`] does the rest after the next start.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use casemate_allocator_core::record::{Record, Serving};
 use casemate_protocol::api::{ApiError, ErrorKind, Rotated};
+use casemate_protocol::audit::Event;
 use casemate_protocol::ids::SlotId;
-use casemate_protocol::sharing::{UserId, WorkerClaims};
-use casemate_protocol::token::{Audience, Claims, PublicKey, SigningSecret};
+use casemate_protocol::sharing::UserId;
+use casemate_protocol::token::{Audience, PublicKey, SigningSecret};
 use casemate_protocol::worker::Keys;
 
-use super::{CONTROL_TOKEN, Driver, lock, now};
+use super::shared::own_token;
+use super::{Driver, lock, token};
 use crate::refusal::{IntoApi as _, refuse};
 use crate::worker::client::{self, CallError};
 
@@ -63,12 +65,13 @@ impl Driver {
                 }
             }
         }
-        self.audit.record(casemate_protocol::audit::Event::keys_in_force(&[rotated.key.clone()]));
+        self.audit.record(Event::keys_in_force(&[rotated.key.clone()]));
         Ok(rotated)
     }
 
     /// After a start: no worker takes a key any more that is not in use.
-    pub(crate) async fn settle_keys(self: &Arc<Self>) {
+    pub(crate) async fn settle_keys(self: Arc<Self>) {
+        let _alone = self.rotating.lock().await;
         let secret = self.secret();
         let Ok(workers) = self.workers() else { return };
         for (name, worker, told) in workers {
@@ -148,19 +151,9 @@ async fn teach(
     by: &SigningSecret,
     keys: &[PublicKey],
 ) -> Result<(), CallError> {
-    let expires = now() + CONTROL_TOKEN.as_secs();
     let token = match told {
-        Told::Own(record) => by.sign(&Claims {
-            session: record.id.clone(),
-            incarnation: record.incarnation,
-            generation: record.generation,
-            slot: record.slot.clone(),
-            audience: Audience::Control,
-            expires,
-        }),
-        Told::Common(slot, user) => {
-            by.sign_worker(&WorkerClaims { slot: slot.clone(), user: user.clone(), expires })
-        }
+        Told::Own(record) => token(by, record, Audience::Control),
+        Told::Common(slot, user) => own_token(by, slot, user),
     };
     client::keys(worker, &token, &Keys { accept: keys.to_vec() }).await
 }

@@ -116,6 +116,23 @@ pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
+/// What opens a session's worker, signed with `secret`.
+fn token(secret: &SigningSecret, record: &Record, audience: Audience) -> String {
+    let life = match audience {
+        Audience::Attach => ATTACH_TOKEN,
+        // Looked at when a command starts; it is used at once.
+        Audience::Control | Audience::Exec => CONTROL_TOKEN,
+    };
+    secret.sign(&Claims {
+        session: record.id.clone(),
+        incarnation: record.incarnation,
+        generation: record.generation,
+        slot: record.slot.clone(),
+        audience,
+        expires: now() + life.as_secs(),
+    })
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("no holder panics")
 }
@@ -199,19 +216,7 @@ impl Driver {
     }
 
     fn token(&self, record: &Record, audience: Audience) -> String {
-        let life = match audience {
-            Audience::Attach => ATTACH_TOKEN,
-            // Looked at when a command starts; it is used at once.
-            Audience::Control | Audience::Exec => CONTROL_TOKEN,
-        };
-        self.secret().sign(&Claims {
-            session: record.id.clone(),
-            incarnation: record.incarnation,
-            generation: record.generation,
-            slot: record.slot.clone(),
-            audience,
-            expires: now() + life.as_secs(),
-        })
+        token(&self.secret(), record, audience)
     }
 
     /// Registers a flight for a session that the caller is about to take. Called inside the transaction that takes it, so

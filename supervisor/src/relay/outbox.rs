@@ -124,12 +124,6 @@ impl Outbox {
     pub fn is_full(&self) -> bool {
         self.bytes.get() > FULL
     }
-
-    /// Nothing waits.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.items.borrow().is_empty()
-    }
 }
 
 #[cfg(test)]

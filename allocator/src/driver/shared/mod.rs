@@ -19,6 +19,7 @@ use casemate_protocol::end::EndReason;
 use casemate_protocol::ids::SlotId;
 use casemate_protocol::sharing::{SharedWorkerConfig, UserId, WorkerClaims};
 use casemate_protocol::tls::Pin;
+use casemate_protocol::token::SigningSecret;
 use casemate_protocol::worker::Stop;
 use tokio::sync::{Mutex, OwnedMutexGuard, watch};
 use tokio::time::timeout;
@@ -59,8 +60,7 @@ impl Driver {
     }
 
     fn own_token(&self, slot: &SlotId, user: &UserId) -> String {
-        let expires = now() + CONTROL_TOKEN.as_secs();
-        self.secret().sign_worker(&WorkerClaims { slot: slot.clone(), user: user.clone(), expires })
+        own_token(&self.secret(), slot, user)
     }
 
     /// The room of a slot, with its worker in it where one lives: known, or found by what its sessions have on record.
@@ -210,6 +210,12 @@ impl Driver {
         }
         Ok(())
     }
+}
+
+/// What opens a worker that sessions share, and none of them, signed with `secret`.
+pub(super) fn own_token(secret: &SigningSecret, slot: &SlotId, user: &UserId) -> String {
+    let expires = now() + CONTROL_TOKEN.as_secs();
+    secret.sign_worker(&WorkerClaims { slot: slot.clone(), user: user.clone(), expires })
 }
 
 /// Waits for the end of a worker that is ending; false where it does not come.

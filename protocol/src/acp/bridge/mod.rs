@@ -166,6 +166,18 @@ pub enum Action {
     Warn(String),
 }
 
+// === impl Action ===
+
+impl Action {
+    /// Over which connection it sends a line.
+    fn worker(&self) -> Option<Link> {
+        match self {
+            Self::ToWorker(link, _) | Self::Cancel { link, .. } => Some(*link),
+            _ => None,
+        }
+    }
+}
+
 /// The role.
 #[derive(Debug)]
 pub struct Bridge {
@@ -246,22 +258,17 @@ impl Bridge {
         self.begin = out.len();
         self.decide(event, out);
         for action in &out[self.begin..] {
-            match action {
-                Action::ToWorker(link, _) | Action::Cancel { link, .. } => {
-                    *self.told.entry(*link).or_default() += 1
-                }
-                Action::Detach(link) => drop(self.told.remove(link)),
-                _ => {}
+            if let Some(link) = action.worker() {
+                *self.told.entry(link).or_default() += 1;
+            } else if let Action::Detach(link) = action {
+                self.told.remove(link);
             }
         }
     }
 
     /// The number of the line that is sent over a link next.
     fn next_line(&self, link: Link, out: &[Action]) -> u64 {
-        let now = out[self.begin..].iter();
-        let now = now.filter(|action| {
-            matches!(action, Action::ToWorker(to, _) | Action::Cancel { link: to, .. } if *to == link)
-        });
+        let now = out[self.begin..].iter().filter(|action| action.worker() == Some(link));
         self.told.get(&link).copied().unwrap_or_default() + now.count() as u64 + 1
     }
 
