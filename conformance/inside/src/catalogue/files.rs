@@ -218,7 +218,7 @@ pub(super) const ATTACKS: &[Attack] = &[
         status(&mut Command::new(fd_path(&handle)))
     }),
     file("file-run-interpreter", "has a shell read a script", "sh(1)", |shot| {
-        // By the environment: what stands in arguments every process of the machine may read, and so learn where the decoy is.
+        // Not by its name in the arguments, which every process of the machine may read.
         let mut shell = Command::new("/bin/sh");
         shell.args(["-c", ". \"$SCRIPT\""]).env("SCRIPT", shot.tree("program"));
         let output = output(&mut shell)?;

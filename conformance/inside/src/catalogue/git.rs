@@ -64,20 +64,10 @@ pub(super) const ATTACKS: &[Attack] = &[
         "git-open-repository",
         "sets a program in another repository by git itself",
         "CVE-2022-24765",
-        |shot| {
-            let config = shot.tree("git/config");
-            outcome(
-                git_in(Path::new("/"))?
-                    .arg("config")
-                    .arg("--file")
-                    .arg(config)
-                    .args(["trap.x", "y"]),
-            )
-        },
+        |shot| outcome(config_of(shot)?.args(["trap.x", "y"])),
     ),
     git("git-include-config", "has git read another session's config", "git-config(1)", |shot| {
-        let config = shot.tree("git/config");
-        outcome(git_in(Path::new("/"))?.arg("config").arg("--file").arg(config).arg("--list"))
+        outcome(config_of(shot)?.arg("--list"))
     }),
     git(
         "git-config-by-symlink",
@@ -247,6 +237,14 @@ fn git_in(folder: &Path) -> io::Result<Command> {
         .env("GIT_TERMINAL_PROMPT", "0")
         .env("GIT_PAGER_IN_USE", "1")
         .stdin(std::process::Stdio::null());
+    Ok(command)
+}
+
+/// `git config` on the decoy's file, named by the environment (git-config(1)): what stands in arguments every process of the
+/// machine may read, and so learn where the decoy is.
+fn config_of(shot: &Shot<'_>) -> io::Result<Command> {
+    let mut command = git_in(Path::new("/"))?;
+    command.arg("config").env("GIT_CONFIG", shot.tree("git/config"));
     Ok(command)
 }
 
