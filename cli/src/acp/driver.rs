@@ -131,7 +131,7 @@ impl Driver {
     fn take(&mut self, news: News) {
         match news {
             News::Host(Line::Whole(line)) => self.happens(Event::FromHost(&line)),
-            News::Host(Line::Overlong) => self.happens(Event::HostOverlong),
+            News::Host(Line::Overlong(outline)) => self.happens(Event::HostOverlong(&outline)),
             News::Host(Line::End) => {}
             News::Handshake(stored) => self.happens(Event::Handshake(stored.as_deref())),
             News::Attached(link, outcome) => match *outcome {

@@ -8,7 +8,8 @@ use std::io::{self, BufRead, BufReader, Read as _};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use casemate_protocol::acp::frame::MAX_LINE;
+use casemate_protocol::acp::frame::{MAX_LINE, Outline, Scanner};
+use memchr::memchr;
 use tokio::io::AsyncWriteExt as _;
 use tokio::sync::{mpsc, watch};
 
@@ -22,38 +23,49 @@ const FULL: usize = 4 * 1024 * 1024;
 /// One line of the host, or what there was instead.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line {
-    /// Without its line end.
+    /// Without its line end (LF or CR LF).
     Whole(Vec<u8>),
     /// Longer than [`MAX_LINE`]; thrown away.
-    Overlong,
+    Overlong(Outline),
     /// Nothing comes any more. What stood there without a line end was not finished and is not a line.
     End,
 }
 
 /// Reads one line.
 pub(super) fn read_line(reader: &mut impl BufRead) -> io::Result<Line> {
+    read_line_up_to(MAX_LINE, reader)
+}
+
+fn read_line_up_to(longest: usize, reader: &mut impl BufRead) -> io::Result<Line> {
     let mut line = Vec::new();
-    let limit = u64::try_from(MAX_LINE).unwrap_or(u64::MAX) + 1;
+    // Its end may have two bytes.
+    let limit = u64::try_from(longest).unwrap_or(u64::MAX) + 2;
     reader.by_ref().take(limit).read_until(b'\n', &mut line)?;
-    if line.last() == Some(&b'\n') {
-        line.pop();
-        return Ok(Line::Whole(line));
-    }
-    if line.len() <= MAX_LINE {
+    let ended = line.pop_if(|byte| *byte == b'\n').is_some();
+    if ended {
+        line.pop_if(|byte| *byte == b'\r');
+        if line.len() <= longest {
+            return Ok(Line::Whole(line));
+        }
+    } else if line.len() <= longest + 1 {
         return Ok(Line::End);
     }
-    loop {
+    let mut scanner = Scanner::default();
+    scanner.feed(&line);
+    drop(line);
+    let mut ended = ended;
+    while !ended {
         let there = reader.fill_buf()?;
         if there.is_empty() {
             return Ok(Line::End);
         }
-        let end = there.iter().position(|byte| *byte == b'\n');
-        let len = end.map_or(there.len(), |at| at + 1);
-        reader.consume(len);
-        if end.is_some() {
-            return Ok(Line::Overlong);
-        }
+        let end = memchr(b'\n', there);
+        scanner.feed(&there[..end.unwrap_or(there.len())]);
+        let length = end.map_or(there.len(), |at| at + 1);
+        reader.consume(length);
+        ended = end.is_some();
     }
+    Ok(Line::Overlong(scanner.finish()))
 }
 
 /// Reads stdin to its end in a thread, while there is room for what is read.
@@ -167,6 +179,8 @@ impl Room {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -182,7 +196,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(lines, ["one\r", "", "two"]);
+        assert_eq!(lines, ["one", "", "two"]);
     }
 
     #[test]
@@ -190,12 +204,91 @@ mod tests {
         let mut text = vec![b'x'; MAX_LINE + 1];
         text.extend_from_slice(b"\nnext\n");
         let mut reader = BufReader::new(text.as_slice());
-        assert_eq!(read_line(&mut reader).unwrap(), Line::Overlong);
+        let outline = Outline { length: text.len() as u64 - 6, ..Outline::default() };
+        assert_eq!(read_line(&mut reader).unwrap(), Line::Overlong(outline));
         assert_eq!(read_line(&mut reader).unwrap(), Line::Whole(b"next".to_vec()));
         let mut longest = vec![b'x'; MAX_LINE];
         longest.push(b'\n');
         assert!(
             matches!(read_line(&mut longest.as_slice()).unwrap(), Line::Whole(line) if line.len() == MAX_LINE)
         );
+    }
+
+    /// Gives one piece a read.
+    struct Pieces(std::collections::VecDeque<Vec<u8>>);
+
+    impl io::Read for Pieces {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            let Some(mut piece) = self.0.pop_front() else { return Ok(0) };
+            let length = piece.len().min(into.len());
+            into[..length].copy_from_slice(&piece[..length]);
+            let rest = piece.split_off(length);
+            if !rest.is_empty() {
+                self.0.push_front(rest);
+            }
+            Ok(length)
+        }
+    }
+
+    /// What the lines are, said another way.
+    fn split(bytes: &[u8], longest: usize) -> Vec<Line> {
+        let mut lines: Vec<_> = bytes.split(|byte| *byte == b'\n').collect();
+        // Without a line end it is none.
+        lines.pop();
+        let line = |line: &[u8]| match line.strip_suffix(b"\r").unwrap_or(line) {
+            line if line.len() > longest => {
+                Line::Overlong(Outline { length: 0, ..Outline::of(line) })
+            }
+            line => Line::Whole(line.to_vec()),
+        };
+        lines.into_iter().map(line).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2048))]
+
+        #[test]
+        fn lines_are_the_same_wherever_reads_end(
+            pieces in prop::collection::vec(piece(), 0..12),
+            longest in 1usize..40,
+            buffer in 1usize..20,
+        ) {
+            let bytes = pieces.concat();
+            let pieces = pieces.into_iter().filter(|piece| !piece.is_empty()).collect();
+            let mut reader = BufReader::with_capacity(buffer, Pieces(pieces));
+            let mut got = Vec::new();
+            loop {
+                match read_line_up_to(longest, &mut reader).unwrap() {
+                    Line::End => break,
+                    Line::Overlong(outline) => {
+                        got.push(Line::Overlong(Outline { length: 0, ..outline }));
+                    }
+                    line => got.push(line),
+                }
+            }
+            prop_assert_eq!(got, split(&bytes, longest));
+        }
+    }
+
+    /// Bytes that matter here, and messages to cut.
+    fn piece() -> impl Strategy<Value = Vec<u8>> {
+        let parts = [
+            &b"\n"[..],
+            b"\r",
+            b"\r\n",
+            b" ",
+            b"\xc3",
+            b"\xa9",
+            "\u{1f642}".as_bytes(),
+            b"\xff",
+            b"\0",
+            b"{\"id\":7,",
+            b"\"result\":",
+            b"1}",
+            b"\"x\"}",
+            b"{\"method\":\"m\",\"id\":\"a\"}",
+        ];
+        let part = prop::sample::select(parts.map(<[u8]>::to_vec).to_vec());
+        prop_oneof![prop::collection::vec(any::<u8>(), 0..9), part]
     }
 }

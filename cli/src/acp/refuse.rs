@@ -26,7 +26,7 @@ pub(super) fn tell(failure: &Failure) {
         loop {
             let answer = match read_line(&mut reader) {
                 Ok(Line::Whole(line)) => refusal(&line, &message),
-                Ok(Line::Overlong) => None,
+                Ok(Line::Overlong(_)) => None,
                 Ok(Line::End) | Err(_) => return,
             };
             if let Some(answer) = answer {

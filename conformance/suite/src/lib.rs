@@ -17,4 +17,5 @@ pub mod place;
 pub mod processes;
 pub mod raw_host;
 pub mod real_agent;
+pub mod recipe;
 pub mod skip;

@@ -152,11 +152,15 @@ impl Place {
     /// Where it was not built or cannot be copied.
     #[must_use]
     pub fn scripted_agent(&self) -> PathBuf {
-        let directory = self.path().join("agent");
-        let copy = directory.join("casemate-scripted-agent");
+        self.alone("casemate-scripted-agent")
+    }
+
+    fn alone(&self, name: &str) -> PathBuf {
+        let copy = self.path().join("agent").join(name).join(name);
         if !copy.exists() {
-            std::fs::create_dir_all(&directory).expect("the place is ours");
-            std::fs::copy(program("casemate-scripted-agent"), &copy).expect("the place is ours");
+            let directory = copy.parent().expect("it lies in a directory");
+            std::fs::create_dir_all(directory).expect("the place is ours");
+            std::fs::copy(program(name), &copy).expect("the place is ours");
         }
         copy
     }
@@ -167,7 +171,16 @@ impl Place {
     /// Where the agent was not built.
     #[must_use]
     pub fn bridge(&self, options: &[&str]) -> Command {
-        let agent = self.scripted_agent();
+        self.bridge_to("casemate-scripted-agent", options)
+    }
+
+    /// `casemate acp` with these options and another agent of this workspace, here.
+    ///
+    /// # Panics
+    /// Where the agent was not built.
+    #[must_use]
+    pub fn bridge_to(&self, agent: &str, options: &[&str]) -> Command {
+        let agent = self.alone(agent);
         let directory = agent.parent().expect("it lies in a directory").to_owned();
         let mut command = self.casemate(&["acp"]);
         command.args(options).arg("--program").arg(directory).arg("--").arg(agent);

@@ -14,12 +14,16 @@ use std::ops::Range;
 use walk::{Bad, What};
 
 mod fold;
+mod id;
+mod outline;
 mod scan;
 #[cfg(test)]
 mod tests;
 mod walk;
 
 pub use fold::folded;
+pub use id::{canonical, same_id};
+pub use outline::{Outline, Owed, Scanner};
 
 /// The deepest nesting of objects and arrays that is relayed, the message itself being the first: what `serde_json`
 /// reads by default. A parser that gives up on a deeper line may give up its connection, which other sessions share.
@@ -123,14 +127,6 @@ pub fn member<'a>(raw: &'a str, path: &[&str]) -> Option<&'a str> {
     path.iter().try_fold(raw, |value, name| scan::member(value, name))
 }
 
-/// The id (raw JSON) that a line answers which is JSON and yet no frame: whoever asked should not wait for ever.
-#[must_use]
-pub fn answered_by(refused: &str) -> Option<&str> {
-    let id = scan::member(refused, "id")?;
-    let one = id.starts_with(|c: char| matches!(c, '"' | '-' | '0'..='9'));
-    (one && scan::member(refused, "method").is_none()).then_some(id)
-}
-
 // === impl FrameError ===
 
 impl FrameError {
@@ -227,10 +223,11 @@ impl<'a> Frame<'a> {
         self.id
     }
 
-    /// The id where it is an integer.
+    /// The id where it is an integer, however the peer spells it (`7`, `7.0`).
     #[must_use]
     pub fn integer_id(&self) -> Option<u64> {
-        self.id()?.parse().ok()
+        let id = self.id()?;
+        id.parse().ok().or_else(|| canonical(id).parse().ok())
     }
 
     /// `params`, `result` or `error` as raw JSON.

@@ -163,6 +163,12 @@ impl Stdin {
                 let mut next = Some(first);
                 while let Some(word) = next {
                     match word {
+                        // A long one is not copied.
+                        Word::Line(line) if bytes.is_empty() && line.len() >= AT_ONCE => {
+                            lengths += line.len();
+                            bytes = line;
+                            bytes.push(b'\n');
+                        }
                         Word::Line(line) => {
                             lengths += line.len();
                             bytes.extend_from_slice(&line);

@@ -6,6 +6,5 @@
 pub mod agent;
 pub mod confined;
 pub mod lines;
-pub mod overlong;
 pub mod reaper;
 pub mod stderr;

@@ -37,7 +37,7 @@ struct Journal {
 /// What a journal has of the disk beyond its end, so that it goes on for a while where somebody else fills the disk.
 const AHEAD: u64 = 256 << 10;
 
-/// So many bytes wait for one write(2), but for a longer line.
+/// So many bytes wait for one write(2); a longer line does not.
 const AT_ONCE: usize = 64 << 10;
 
 /// Journals kept open at once; agents make few sessions, but nothing stops one that makes many.
@@ -63,6 +63,11 @@ impl Journals {
     pub fn append(&mut self, session: &str, line: &[u8]) -> io::Result<()> {
         self.pending = true;
         let journal = self.of(session)?;
+        if line.len() >= AT_ONCE {
+            // Not copied once more.
+            journal.flush()?;
+            return journal.write(&[line, b"\n"]);
+        }
         journal.pending.extend_from_slice(line);
         journal.pending.push(b'\n');
         if journal.pending.len() >= AT_ONCE { journal.flush() } else { Ok(()) }
@@ -145,15 +150,21 @@ impl Journal {
 
     fn flush(&mut self) -> io::Result<()> {
         let mut pending = std::mem::take(&mut self.pending);
-        self.reserve(pending.len() as u64);
-        let written = self.file.write_all(&pending);
+        let written = self.write(&[&pending]);
+        pending.clear();
+        self.pending = pending;
+        written
+    }
+
+    /// Whole lines.
+    fn write(&mut self, parts: &[&[u8]]) -> io::Result<()> {
+        let length = parts.iter().map(|part| part.len() as u64).sum();
+        self.reserve(length);
+        let written = parts.iter().try_for_each(|part| self.file.write_all(part));
         match written {
-            Ok(()) => self.length += pending.len() as u64,
+            Ok(()) => self.length += length,
             Err(_) => self.file.set_len(self.length)?,
         }
-        pending.clear();
-        pending.shrink_to(2 * AT_ONCE);
-        self.pending = pending;
         written
     }
 

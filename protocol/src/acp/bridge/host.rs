@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use crate::acp::bridge::session::{Kind, State, Waiting};
 use crate::acp::bridge::{Action, Bridge, Handshake, Link, Want, edit, handshake, message, wall};
-use crate::acp::frame::{self, Frame, FrameError};
+use crate::acp::frame::{self, Frame, FrameError, MAX_LINE, Outline, Owed};
 use crate::codes::rpc;
 use crate::ids::SessionId;
 
@@ -13,8 +13,7 @@ const EARLY: usize = 64;
 
 impl Bridge {
     pub(super) fn host_line(&mut self, line: &[u8], out: &mut Vec<Action>) {
-        let line = line.trim_ascii();
-        if line.is_empty() {
+        if line.trim_ascii().is_empty() {
             return;
         }
         let frame = match Frame::parse(line) {
@@ -22,11 +21,10 @@ impl Bridge {
             Err(error) => {
                 // Batches are JSON; both SDKs refuse them as requests, not as text.
                 let code = match error {
-                    FrameError::NotJson(_) if line[0] != b'[' => rpc::PARSE,
+                    FrameError::NotJson(_) if !line.trim_ascii().starts_with(b"[") => rpc::PARSE,
                     _ => rpc::INVALID_REQUEST,
                 };
-                out.push(Action::ToHost(message::error("null", code, &error.to_string())));
-                return;
+                return self.host_misspoke(&Outline::of(line).owed, code, &error, out);
             }
         };
         match frame.kind() {
@@ -36,9 +34,37 @@ impl Bridge {
         }
     }
 
-    pub(super) fn host_overlong(&mut self, out: &mut Vec<Action>) {
-        let text = format!("a line is longer than {} bytes", frame::MAX_LINE);
-        out.push(Action::ToHost(message::error("null", rpc::INVALID_REQUEST, &text)));
+    pub(super) fn host_overlong(&mut self, outline: &Outline, out: &mut Vec<Action>) {
+        let text =
+            format!("{} bytes are more than the {MAX_LINE} that are relayed", outline.length);
+        self.host_misspoke(&outline.owed, rpc::INVALID_REQUEST, &text, out);
+    }
+
+    /// A line of the host goes no further. A request is refused under its own id, where that can be told; an agent that was
+    /// to be answered is told that it was not.
+    fn host_misspoke(
+        &mut self,
+        owed: &Owed,
+        code: i64,
+        why: &dyn std::fmt::Display,
+        out: &mut Vec<Action>,
+    ) {
+        let text = match owed {
+            Owed::Sender(id) => {
+                return out.push(Action::ToHost(message::unsent(id, code, &why.to_string())));
+            }
+            Owed::Asker(id) => {
+                let asked = frame::canonical(id).parse().ok().and_then(|id| self.asked.remove(&id));
+                let text = format!("the host's answer was dropped: {why}");
+                if let Some((link, own)) = asked {
+                    let line = message::error(&own, rpc::INTERNAL, &text);
+                    out.push(Action::ToWorker(link, line));
+                }
+                text
+            }
+            Owed::Nobody => why.to_string(),
+        };
+        out.push(Action::ToHost(message::error("null", code, &text)));
     }
 
     pub(super) fn host_ended(&mut self, out: &mut Vec<Action>) {
@@ -275,6 +301,9 @@ impl Bridge {
             && let Some(range) = frame.locate(&["params", "sessionId"])
         {
             let (link, line) = (*link, frame.splice(vec![(range, edit::quote(acp))]));
+            if line.len() > MAX_LINE {
+                return out.push(Action::Log(format!("dropped {method}: {}", outgrown(&line))));
+            }
             out.push(if cancels {
                 Action::Cancel { link, line, of: session.prompts() }
             } else {
@@ -318,7 +347,11 @@ impl Bridge {
         let asked = frame.integer_id().and_then(|id| self.asked.remove(&id));
         match (asked, frame.id_range()) {
             (Some((link, own)), Some(range)) => {
-                out.push(Action::ToWorker(link, frame.splice(vec![(range, own)])));
+                let mut line = frame.splice(vec![(range, own.clone())]);
+                if line.len() > MAX_LINE {
+                    line = message::error(&own, rpc::INTERNAL, &outgrown(&line));
+                }
+                out.push(Action::ToWorker(link, line));
             }
             _ => out.push(Action::Log(format!(
                 "dropped the host's answer {}: nothing waits for it",
@@ -367,6 +400,12 @@ impl Bridge {
             }
         }
     }
+}
+
+/// Why a line is not sent that is too long since it bears the agent's ids.
+pub(super) fn outgrown(line: &[u8]) -> String {
+    let length = line.len();
+    format!("with the agent's ids it has {length} bytes, more than the {MAX_LINE} that are relayed")
 }
 
 fn unknown(id: &str, wanted: &str) -> Vec<u8> {

@@ -26,6 +26,7 @@ mod worker;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
+use crate::acp::frame::Outline;
 use crate::api::Intent;
 use crate::ids::SessionId;
 use crate::relay::reach::Reach;
@@ -111,7 +112,7 @@ pub enum Event<'a> {
     /// The host wrote one line.
     FromHost(&'a [u8]),
     /// The host wrote a line of more than [`crate::acp::frame::MAX_LINE`] bytes, which was thrown away.
-    HostOverlong,
+    HostOverlong(&'a Outline),
     /// The host hung up, or this process was told to end.
     HostEnded,
     /// Answers [`Action::LoadHandshake`]: the stored raw `result`, if there is one.
@@ -275,7 +276,7 @@ impl Bridge {
     fn decide(&mut self, event: Event<'_>, out: &mut Vec<Action>) {
         match event {
             Event::FromHost(line) => self.host_line(line, out),
-            Event::HostOverlong => self.host_overlong(out),
+            Event::HostOverlong(outline) => self.host_overlong(outline, out),
             Event::HostEnded => self.host_ended(out),
             Event::Handshake(stored) => self.handshake_loaded(stored, out),
             Event::HandshakeLate => self.handshake_late(out),

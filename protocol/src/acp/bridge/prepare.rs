@@ -5,12 +5,13 @@
 //! that fails, a `session/new`, of which the worker tells the user. Only then do waiting requests go out, so that an id of ours never meets
 //! one of the host's.
 
+use crate::acp::bridge::host::outgrown;
 use crate::acp::bridge::session::{Kind, Sent, State, Step, Waiting};
 use crate::acp::bridge::{
     Action, Bridge, Handshake, Link, Refusal, edit, handshake, message, wall,
 };
 use crate::acp::fault::Fault;
-use crate::acp::frame::{self, Frame};
+use crate::acp::frame::{self, Frame, MAX_LINE};
 use crate::codes::{Delivery, rpc};
 
 /// The id of our own requests: one at a time, before any of the host's.
@@ -240,6 +241,14 @@ impl Bridge {
             }
         }
         let line = frame.splice(edits);
+        if line.len() > MAX_LINE {
+            let text = outgrown(&line);
+            return out.push(Action::ToHost(message::unsent(
+                &waiting.id,
+                rpc::INVALID_REQUEST,
+                &text,
+            )));
+        }
         let number = self.next_line(link, out);
         let Some(session) = self.sessions.get_mut(&index) else { return };
         let resumable = session.can_resume && !session.can_load && frame.method() == "session/load";

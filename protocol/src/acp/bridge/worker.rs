@@ -19,7 +19,7 @@ impl Bridge {
         let Some(index) = self.links.get(&link).copied() else { return };
         // A message may hold line breaks between its tokens; for the host each would end the line.
         let flat;
-        let frame = match Frame::parse(line.trim_ascii()) {
+        let frame = match Frame::parse(line) {
             Ok(frame) => match frame.on_one_line() {
                 None => frame,
                 Some(on_one_line) => {

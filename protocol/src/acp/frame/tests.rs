@@ -78,7 +78,8 @@ fn depth_is_refused_without_recursion() {
         ] {
             let parsed = Frame::parse(line.as_bytes()).map(|frame| frame.kind());
             assert_eq!(parsed, Err(FrameError::TooDeep));
-            assert!(answered_by(&line).is_none_or(|id| id == "1"));
+            let owed = Outline::of(line.as_bytes()).owed;
+            assert!(owed == Owed::Nobody || owed == Owed::Asker("1".into()));
         }
         let open = format!(r#"{{"method":"m","params":{}"#, "[".repeat(n));
         assert!(matches!(Frame::parse(open.as_bytes()), Err(FrameError::NotJson(_))));
@@ -233,4 +234,103 @@ fn noise() -> impl proptest::strategy::Strategy<Value = Vec<u8>> {
             let line = format!("{{{}}}", members.join(",")).into_bytes();
             if whole { line } else { line[..at.index(line.len())].to_vec() }
         })
+}
+
+/// An object's members in any order, with any white space around each token, and names spelled by escapes at will.
+fn object(members: Vec<(String, String)>, blanks: Vec<String>, escape: Vec<bool>) -> String {
+    let mut blanks = blanks.into_iter().cycle();
+    let mut blank = || blanks.next().unwrap_or_default();
+    let mut escape = escape.into_iter().cycle();
+    let mut text = format!("{}{{{}", blank(), blank());
+    for (at, (name, value)) in members.iter().enumerate() {
+        if at > 0 {
+            text.push_str(&format!(",{}", blank()));
+        }
+        let name: String = match escape.next() {
+            Some(true) => name.encode_utf16().map(|unit| format!("\\u{unit:04x}")).collect(),
+            _ => name.clone(),
+        };
+        text.push_str(&format!("\"{name}\"{}:{}{value}{}", blank(), blank(), blank()));
+    }
+    text + "}" + &blank()
+}
+
+/// Any JSON, as somebody might write it.
+fn json() -> impl proptest::strategy::Strategy<Value = String> {
+    use proptest::prelude::*;
+    let leaf = prop_oneof![
+        prop::sample::select(
+            &["null", "0", "-0.0", "1e999", "1E+2", "\"\"", "\"\\ud83d\"", "\"\\/é🙂\""][..]
+        )
+        .prop_map(String::from),
+        any::<i128>().prop_map(|number| number.to_string()),
+        any::<f64>().prop_map(|number| serde_json::json!(number).to_string()),
+        any::<String>().prop_map(|text| serde_json::json!(text).to_string()),
+    ];
+    leaf.prop_recursive(4, 24, 4, |inner| {
+        let names = prop::sample::select(&["id", "params", "sessionId", "a", "a"][..]);
+        let members = prop::collection::vec((names.prop_map(String::from), inner.clone()), 0..4);
+        prop_oneof![
+            prop::collection::vec(inner, 0..4).prop_map(|all| format!("[ {}\t]", all.join(" , "))),
+            (members, blanks(), Just(Vec::new())).prop_map(|(m, b, e)| object(m, b, e)),
+        ]
+    })
+}
+
+fn blanks() -> impl proptest::strategy::Strategy<Value = Vec<String>> {
+    let blank = proptest::sample::select(&["", "", " ", "\t", "\r", "\n ", "  "][..]);
+    proptest::collection::vec(proptest::strategy::Strategy::prop_map(blank, String::from), 1..9)
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(1024))]
+
+    /// Two texts that differ in the spliced values alone: after the splice they are one.
+    #[test]
+    fn a_splice_leaves_every_other_byte(
+        (others, id, session) in (proptest::collection::vec((0usize..9, json()), 0..6), json(), json()),
+        (at, inner) in (0usize..7, 0usize..4),
+        (outer_blanks, inner_blanks) in (blanks(), blanks()),
+        escape in proptest::collection::vec(proptest::bool::ANY, 1..6),
+        (new_id, new_session) in ("[0-9]{1,20}", "\"[a-zé]{0,40}\""),
+    ) {
+        use proptest::prelude::*;
+        let names = ["_meta", "x", "\\u0069d2", "é", "x", "sessionID2", "Id_", "result2", "jsonrpc"];
+        let build = |id: &str, session: &str| {
+            let mut once = false;
+            let mut members: Vec<(String, String)> = others
+                .iter()
+                // A watched name must not come twice.
+                .filter(|(name, _)| *name != 8 || !std::mem::replace(&mut once, true))
+                .map(|(name, value)| (names[*name].to_owned(), value.clone()))
+                .collect();
+            let mut params = members.iter().filter(|(name, _)| name != "jsonrpc").cloned().collect::<Vec<_>>();
+            params.insert(inner.min(params.len()), ("sessionId".into(), session.to_owned()));
+            let params = object(params, inner_blanks.clone(), escape.clone());
+            for (name, value) in [("id", id), ("method", "\"m\""), ("params", params.as_str())] {
+                let at = (at * name.len()) % (members.len() + 1);
+                members.insert(at, (name.into(), value.to_owned()));
+            }
+            object(members, outer_blanks.clone(), escape.clone())
+        };
+        // Escaped twice over is no escape: names with a backslash stay as they are.
+        prop_assume!(!escape.contains(&true) || others.iter().all(|(name, _)| *name != 2));
+        let id = id.trim_matches([' ', '\t', '\r', '\n']);
+        let id = if id.starts_with(['{', '[']) { "7".to_owned() } else { id.to_owned() };
+        let before = build(&id, &session);
+        let frame = Frame::parse(before.as_bytes());
+        let frame = match frame {
+            Ok(frame) => frame,
+            Err(error) => return Err(TestCaseError::fail(format!("{error}: {before}"))),
+        };
+        prop_assert_eq!((frame.id(), frame.session()), (Some(id.as_str()), Some(session.trim_matches([' ', '\t', '\r', '\n']))));
+        let spliced = frame.splice(vec![
+            (frame.locate(&["params", "sessionId"]).unwrap(), new_session.clone()),
+            (frame.id_range().unwrap(), new_id.clone()),
+        ]);
+        let session = session.as_str();
+        let inside = session.trim_matches([' ', '\t', '\r', '\n']);
+        let after = build(&new_id, &session.replacen(inside, &new_session, 1));
+        prop_assert_eq!(String::from_utf8(spliced).unwrap(), after);
+    }
 }

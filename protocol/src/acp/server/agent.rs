@@ -2,7 +2,7 @@
 
 use super::{Action, Server};
 use crate::acp::fault::error_line;
-use crate::acp::frame::{Frame, FrameError, Kind, answered_by};
+use crate::acp::frame::{Frame, Kind, MAX_LINE, Outline, Owed};
 use crate::codes::rpc;
 
 /// How much of a line that is no message is shown, in characters.
@@ -53,18 +53,47 @@ impl Server {
                 let text = harmless(line);
                 self.noise = Some(text.clone());
                 out.push(Action::Log(format!("the agent wrote no message ({error}): {text}")));
-                self.agent_misspoke(line, &error, now, out);
+                self.agent_misspoke(&Outline::of(line).owed, &error, now, out);
             }
         }
     }
 
-    /// An answer that is not passed on is one that failed.
-    fn agent_misspoke(&mut self, line: &[u8], why: &FrameError, now: u64, out: &mut Vec<Action>) {
-        let Some(id) = std::str::from_utf8(line).ok().and_then(answered_by) else { return };
-        let text = format!("the agent's answer was dropped: {why}");
-        let failed = error_line(id, rpc::INTERNAL, &text, None);
-        if let Ok(frame) = Frame::parse(&failed) {
-            self.agent_said(&frame, now, out);
+    /// The agent wrote a line that is longer than [`MAX_LINE`], of which this is left.
+    pub(super) fn agent_wrote_too_much(
+        &mut self,
+        outline: &Outline,
+        now: u64,
+        out: &mut Vec<Action>,
+    ) {
+        if matches!(self.agent, Agent::Running) {
+            let length = outline.length;
+            let why = format!("{length} bytes are more than the {MAX_LINE} that are relayed");
+            out.push(Action::Log(format!("a line of the agent was dropped: {why}")));
+            self.agent_misspoke(&outline.owed, &why, now, out);
+        }
+    }
+
+    /// An answer that is not passed on is one that failed; a request that is not is refused.
+    fn agent_misspoke(
+        &mut self,
+        owed: &Owed,
+        why: &dyn std::fmt::Display,
+        now: u64,
+        out: &mut Vec<Action>,
+    ) {
+        match owed {
+            Owed::Nobody => {}
+            Owed::Sender(id) => {
+                let text = format!("the request was dropped: {why}");
+                out.push(Action::ToAgent(error_line(id, rpc::INVALID_REQUEST, &text, None)));
+            }
+            Owed::Asker(id) => {
+                let text = format!("the agent's answer was dropped: {why}");
+                let failed = error_line(id, rpc::INTERNAL, &text, None);
+                if let Ok(frame) = Frame::parse(&failed) {
+                    self.agent_said(&frame, now, out);
+                }
+            }
         }
     }
 

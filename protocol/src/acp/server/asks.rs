@@ -2,10 +2,9 @@
 //!
 //! Each is answered to the agent exactly once: by the client that it was delivered to, or by us.
 
-use super::ids::canonical;
 use super::{Action, Conn, Server, lines};
 use crate::acp::fault::error_line;
-use crate::acp::frame::{self, Frame};
+use crate::acp::frame::{self, Frame, canonical};
 use crate::codes::rpc;
 
 /// How many may be open at once. An agent that goes on asking is answered with an error.

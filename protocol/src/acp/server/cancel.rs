@@ -2,9 +2,8 @@
 //!
 //! A late cancel must not reach the agent: there it would hit the next turn.
 
-use super::ids::same_id;
 use super::{Action, Conn, Server, lines};
-use crate::acp::frame::{self, Frame};
+use crate::acp::frame::{self, Frame, same_id};
 
 // === impl Server ===
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{Action, Agent, Conn, Server};
 use crate::acp::fault::error_line;
-use crate::acp::frame::{Frame, FrameError, Kind};
+use crate::acp::frame::{Frame, FrameError, Kind, Outline, Owed};
 use crate::codes::{Delivery, close, rpc};
 
 /// The connected client.
@@ -96,7 +96,7 @@ impl Server {
         }
         let frame = match parsed {
             Ok(frame) => frame,
-            Err(error) => return out.push(Action::ToClient(conn, unreadable(&error))),
+            Err(error) => return self.client_misspoke(conn, line, &error, out),
         };
         client.greeted = true;
         match frame.on_one_line() {
@@ -106,6 +106,30 @@ impl Server {
                 self.dispatch(conn, &frame, now, out);
             }
         }
+    }
+
+    /// A line that is no message is refused under its own id, where that can be told. The agent waits for an answer.
+    fn client_misspoke(
+        &mut self,
+        conn: Conn,
+        line: &[u8],
+        error: &FrameError,
+        out: &mut Vec<Action>,
+    ) {
+        let code = match error {
+            FrameError::NotUtf8 { .. } | FrameError::NotJson(_) => rpc::PARSE,
+            _ => rpc::INVALID_REQUEST,
+        };
+        let owed = Outline::of(line).owed;
+        if let Owed::Asker(id) = &owed {
+            let text = format!("the client's answer was dropped: {error}");
+            let failed = error_line(id, rpc::INTERNAL, &text, None);
+            if let Ok(frame) = Frame::parse(&failed) {
+                self.client_answered(conn, &frame, out);
+            }
+        }
+        let id = if let Owed::Sender(id) = &owed { id } else { "null" };
+        out.push(Action::ToClient(conn, error_line(id, code, &error.to_string(), None)));
     }
 
     /// A client sent a line ahead of others: a cancel, and nothing else.
@@ -165,13 +189,4 @@ impl Server {
             Kind::Response => self.client_answered(conn, frame, out),
         }
     }
-}
-
-/// The answer to a line that is no message: nobody's id.
-fn unreadable(error: &FrameError) -> Vec<u8> {
-    let code = match error {
-        FrameError::NotUtf8 { .. } | FrameError::NotJson(_) => rpc::PARSE,
-        _ => rpc::INVALID_REQUEST,
-    };
-    error_line("null", code, &error.to_string(), None)
 }

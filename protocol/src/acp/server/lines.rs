@@ -1,5 +1,9 @@
 //! Lines that the server writes itself. Raw JSON parts are put in as they are.
 
+use crate::acp::fault::error_line;
+use crate::acp::frame::{MAX_LINE, Outline, Owed};
+use crate::codes::rpc;
+
 /// A successful response; `id` and `result` are raw JSON.
 pub(super) fn result(id: &str, result: &str) -> Vec<u8> {
     format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#).into_bytes()
@@ -13,9 +17,31 @@ pub(super) fn update(session: &str, update: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-/// What a client said, as a replay shows it; `block` is one raw content block of its prompt.
+/// What a client said, as a replay shows it; `block` is one raw content block of its prompt. One that fits no line is told of.
 pub(super) fn user_chunk(session: &str, block: &str) -> Vec<u8> {
-    update(session, &format!(r#"{{"sessionUpdate":"user_message_chunk","content":{block}}}"#))
+    let chunk = |block: &str| {
+        // At once: a block may be as long as a line.
+        format!(
+            r#"{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":{session},"update":{{"sessionUpdate":"user_message_chunk","content":{block}}}}}}}"#
+        )
+        .into_bytes()
+    };
+    let whole = chunk(block);
+    if whole.len() <= MAX_LINE {
+        return whole;
+    }
+    let text = quote(&format!("casemate: {} bytes are too many to be shown again", block.len()));
+    chunk(&format!(r#"{{"type":"text","text":{text}}}"#))
+}
+
+/// What a client gets in place of an answer that is longer than [`MAX_LINE`].
+pub(super) fn too_long(answer: &[u8]) -> Vec<u8> {
+    let Outline { length, owed } = Outline::of(answer);
+    let id = if let Owed::Asker(id) = &owed { id } else { "null" };
+    let text = format!(
+        "the answer has {length} bytes with this request's id, more than the {MAX_LINE} that are relayed"
+    );
+    error_line(id, rpc::INTERNAL, &text, None)
 }
 
 /// Cancels a conversation's turn; `session` is raw JSON.

@@ -9,7 +9,7 @@
 //! | `handshake` | the agent hears `initialize` once |
 //! | `setup`, `conversations` | the agent sets each conversation up once; a later load is answered here |
 //! | `continuity` | whether a loaded conversation is still the one that was left; a lost one is told |
-//! | `calls`, `ids` | an answer finds its asker under the asker's own id, or nobody |
+//! | `calls` | an answer finds its asker under the asker's own id, or nobody |
 //! | `turns`, `cancel` | one turn at a time; a cancel hits what it was meant for, or nothing |
 //! | `asks` | each request of the agent is answered once |
 //! | `updates` | journaled, shown to who attached, never in the wrong turn |
@@ -23,6 +23,7 @@
 use std::collections::BTreeMap;
 
 use crate::acp::continuity::record::{Entry, Record};
+use crate::acp::frame::{MAX_LINE, Outline};
 use crate::worker::Activity;
 
 mod agent;
@@ -34,7 +35,6 @@ mod conversations;
 mod door;
 mod ending;
 mod handshake;
-mod ids;
 mod lines;
 mod notices;
 mod refusals;
@@ -84,6 +84,8 @@ pub enum Event<'a> {
     Disconnected(Conn),
     /// The agent wrote one line.
     FromAgent(&'a [u8]),
+    /// The agent wrote a line above [`crate::acp::frame::MAX_LINE`], which was thrown away.
+    AgentOverlong(&'a Outline),
     /// The agent is gone, all its output having been given in.
     AgentEnded {
         /// What ended it, in words.
@@ -219,12 +221,14 @@ impl Server {
 
     /// Takes one event and appends what to do.
     pub fn handle(&mut self, event: Event<'_>, now: u64, out: &mut Vec<Action>) {
+        let before = out.len();
         match event {
             Event::Connected(conn) => self.connected(conn, now, out),
             Event::FromClient(conn, line) => self.client_sent(conn, line, now, out),
             Event::Ahead(conn, line) => self.client_hurried(conn, line, now, out),
             Event::Disconnected(conn) => self.disconnected(conn, now, out),
             Event::FromAgent(line) => self.agent_wrote(line, now, out),
+            Event::AgentOverlong(outline) => self.agent_wrote_too_much(outline, now, out),
             Event::AgentEnded { cause } => self.agent_ended(cause, out),
             Event::Recalled { session, record } => self.recalled(session, record),
             Event::Blocked(why) => self.blocked(why, out),
@@ -236,6 +240,14 @@ impl Server {
         self.expire_asks(now, out);
         self.expire_handshake(now, out);
         self.settle(now, out);
+        for action in &mut out[before..] {
+            // An answer may have outgrown the limit by its asker's own id.
+            if let Action::ToClient(_, line) = action
+                && line.len() > MAX_LINE
+            {
+                *line = lines::too_long(line);
+            }
+        }
         if self.busy != self.turns.busy() {
             self.busy = !self.busy;
             self.since = now;

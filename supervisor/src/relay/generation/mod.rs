@@ -13,9 +13,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use casemate_protocol::acp::frame::Outline;
 use casemate_protocol::acp::server::{Action, Conn, Event, Saved, Server, Settings};
 use casemate_protocol::audit;
-use casemate_protocol::codes::{close, exit, rpc};
+use casemate_protocol::codes::{close, exit};
 use casemate_protocol::worker::{Activity, AgentState, Evidence, Quiesce};
 use casemate_sandbox::Wall;
 use nix::errno::Errno;
@@ -33,7 +34,6 @@ use crate::patch::PatchError;
 use crate::process::agent::{Agent, Recipe};
 use crate::process::confined::RunError;
 use crate::process::lines::Line;
-use crate::process::overlong::Overlong;
 use crate::process::reaper::Session;
 use crate::relay::journal::Journals;
 use crate::relay::outbox::{Item, Outbox};
@@ -314,22 +314,10 @@ impl Generation {
         }
     }
 
-    /// The agent wrote a line above the limit: an answer becomes an error for its asker, a request of the agent is
-    /// refused, anything else is dropped and said so in the log.
-    pub fn agent_line_too_long(&mut self, outline: &Overlong) {
+    /// The agent wrote a line above the limit.
+    pub fn agent_line_too_long(&mut self, outline: &Outline) {
         add(&self.parts.metrics.agent_noise, 1);
-        let length = outline.length;
-        tracing::warn!(length, "a line of the agent is longer than is relayed");
-        let Some(id) = &outline.id else { return };
-        let code = if outline.has_method { rpc::INVALID_REQUEST } else { rpc::INTERNAL };
-        let error = format!(
-            r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"message":"the agent's message of {length} bytes is longer than the 64 MiB that are relayed"}}}}"#
-        );
-        if outline.has_method {
-            self.to_agent(error.into_bytes());
-        } else {
-            self.handle(Event::FromAgent(error.as_bytes()));
-        }
+        self.handle(Event::AgentOverlong(outline));
     }
 
     /// Gives the role an event and does what it says.

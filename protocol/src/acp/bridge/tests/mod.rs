@@ -1,5 +1,6 @@
 //! The bridge played against a host, an allocator and workers that are lines of text.
 
+mod framing;
 mod introduced;
 mod lost;
 mod model;

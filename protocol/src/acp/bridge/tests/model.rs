@@ -69,7 +69,7 @@ proptest! {
                     );
                     stage.happens(Event::FromHost(line.as_bytes()));
                     rooms[at].open.push(id);
-                    copy = Some(line.trim().replace(rooms[at].session.as_str(), &rooms[at].acp));
+                    copy = Some(line.replace(rooms[at].session.as_str(), &rooms[at].acp));
                     if rooms[at].link.is_none() {
                         let (session, acp) = (rooms[at].session.clone(), rooms[at].acp.clone());
                         let link = stage.attaches(&session, Some(&acp), false);

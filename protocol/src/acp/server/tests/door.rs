@@ -29,22 +29,22 @@ fn a_newer_client_supersedes_the_older_which_is_not_heard_any_more() {
 }
 
 #[test]
-fn a_bad_line_is_answered_for_nobody_and_the_connection_stays() {
+fn a_bad_line_is_answered_under_its_id_where_it_has_one_and_the_connection_stays() {
     let mut room = Room::greeted();
-    for (line, code) in [
-        ("{", "-32700"),
-        ("[]", "-32700"),
-        ("\u{0}", "-32700"),
-        (r#"{"id":1}"#, "-32600"),
-        (r#"{"id":1,"method":"m","id":2}"#, "-32600"),
-        (r#"{"id":1,"method":"session/new","params":{"cwd":"/","\u0063wd":"/etc"}}"#, "-32600"),
-        (r#"{"id":{},"method":"m"}"#, "-32600"),
+    for (line, id, code) in [
+        ("{", "null", "-32700"),
+        ("[]", "null", "-32700"),
+        ("\u{0}", "null", "-32700"),
+        (r#"{"id":1}"#, "null", "-32600"),
+        (r#"{"id":1,"method":"m","id":2}"#, "null", "-32600"),
+        (r#"{"id":1,"method":"session/new","params":{"cwd":"/","\u0063wd":"/"}}"#, "1", "-32600"),
+        (r#"{"id":{},"method":"m"}"#, "null", "-32600"),
     ] {
         let answer = room.client(1, line);
         assert_eq!(answer.len(), 1, "{line}");
         assert!(
             answer[0].starts_with(&format!(
-                r#"1< {{"jsonrpc":"2.0","id":null,"error":{{"code":{code},"#
+                r#"1< {{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"#
             )),
             "{line}: {answer:?}"
         );
@@ -143,7 +143,11 @@ fn names_that_a_lax_reader_takes_for_others_pass_in_neither_direction() {
         r#"{"method":"session/update","params":{"sessionId":"s","SessionID":"t","update":{"sessionUpdate":"plan"}}}"#,
         r#"{"method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"plan","SessionUpdate":"x"}}}"#,
     ] {
-        assert_eq!(room.agent(line), ["log"], "{line}");
+        let told = room.agent(line);
+        assert_eq!(told[0], "log", "{line}");
+        // Who asked hears that it was refused.
+        assert!(told[1..].iter().all(|line| line.starts_with("agent< ")), "{told:?}");
+        assert_eq!(told.len() == 2, line.contains("\"id\""), "{told:?}");
         let told = room.client(1, line);
         assert_eq!(told.len(), 1, "{line}");
         assert!(told[0].contains("-32600"), "{told:?}");

@@ -10,6 +10,7 @@ mod cancel;
 mod continuity;
 mod door;
 mod ending;
+mod framing;
 mod handshake;
 mod model;
 mod notices;

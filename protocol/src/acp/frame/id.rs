@@ -1,9 +1,10 @@
 //! When two raw JSON-RPC ids are the same: a peer may write the id that it was given in another spelling.
 
-use crate::acp::frame::string;
+use super::string;
 
-/// One spelling for all of an id's. Strings and numbers never meet.
-pub(super) fn canonical(raw: &str) -> String {
+/// One spelling for all of an id's, raw JSON. Strings and numbers never meet.
+#[must_use]
+pub fn canonical(raw: &str) -> String {
     if let Some(text) = string(raw) {
         return format!("\"{text}");
     }
@@ -19,8 +20,9 @@ pub(super) fn canonical(raw: &str) -> String {
     }
 }
 
-/// Whether both name one request.
-pub(super) fn same_id(a: &str, b: &str) -> bool {
+/// Whether both, raw JSON, name one request.
+#[must_use]
+pub fn same_id(a: &str, b: &str) -> bool {
     a == b || canonical(a) == canonical(b)
 }
 
