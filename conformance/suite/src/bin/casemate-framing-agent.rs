@@ -74,8 +74,8 @@ fn take(line: &[u8], heard: &mut Vec<Heard>) -> io::Result<()> {
 fn order(params: &str) -> Order {
     let texts = serde_json::from_str::<Prompt>(params).map(|prompt| prompt.prompt);
     let texts = texts.unwrap_or_default();
-    let order = texts.iter().filter_map(|block| serde_json::from_str(block["text"].as_str()?).ok());
-    order.last().unwrap_or_default()
+    let order = |block: &Value| serde_json::from_str(block["text"].as_str()?).ok();
+    texts.iter().find_map(order).unwrap_or_default()
 }
 
 fn obey(order: &Order, id: &str, heard: &mut Vec<Heard>) -> io::Result<()> {
