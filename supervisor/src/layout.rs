@@ -161,7 +161,9 @@ impl Layout {
     fn never(&self, config: &WorkerConfig, file: Option<&Path>) -> Vec<PathBuf> {
         let mut never = vec![self.inside.state.clone()];
         never.extend(self.source.as_ref().map(|(_, inside)| inside.clone()));
-        if self.tier == Tier::Domain {
+        if self.tier > Tier::Domain {
+            never.extend(self.template.as_ref().map(|(_, inside)| inside.clone()));
+        } else {
             never.push(config.volume.join("run"));
             never.extend(file.map(Path::to_owned));
         }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use casemate_protocol::policy::decide::Setting;
 use casemate_protocol::policy::told::{Refusal, guess, refusal, refused_call, said};
-use casemate_protocol::policy::{LogSource, Place, Policy, Telling};
+use casemate_protocol::policy::{LogSource, Place, Policy, Telling, secrets};
 use casemate_sandbox::{Attempt, Listener, Places, RefusedCall, landlock_abi};
 use nix::errno::Errno;
 use tokio::sync::Notify;
@@ -78,10 +78,12 @@ impl Told {
         if policy.denials == Telling::Quiet {
             return None;
         }
+        // Without a table of mounts no wall was built.
+        let mounted = casemate_sandbox::mounted_secrets().unwrap_or_default();
         Some(Arc::new(Self {
             policy: policy.clone(),
             setting: setting(policy, places),
-            closed: places.never.iter().chain(&places.private).cloned().collect(),
+            closed: [places.never.clone(), places.private.clone(), mounted].concat(),
             waiting: Mutex::default(),
             woken: Notify::new(),
             unread: AtomicU64::new(0),
@@ -96,8 +98,10 @@ impl Told {
         let closed = |path: &str| {
             let path = Path::new(path);
             let meets = |known: &PathBuf| path.starts_with(known) || known.starts_with(path);
-            let known = self.closed.iter().any(meets);
-            known.then(|| "No policy can: keys, state and other sessions are there.".to_owned())
+            let known = self.closed.iter().any(meets) || secrets::meets(path);
+            known.then(|| {
+                "No policy can: keys, tokens, state or other sessions are there.".to_owned()
+            })
         };
         let told = |one| guess(&self.policy, &self.setting, one, &str::to_owned, &closed);
         said(text).iter().filter_map(told).collect()

@@ -6,7 +6,7 @@ use std::path::Path;
 use casemate_protocol::policy::decide::{
     self, Decision, Outcome, PathDecision, Setting, Transport, Way,
 };
-use casemate_protocol::policy::{Policy, SocketFamily};
+use casemate_protocol::policy::{Policy, SocketFamily, secrets};
 use serde_json::{Map, Value, json};
 
 use super::question::Question;
@@ -15,7 +15,7 @@ use super::question::Question;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// One for each right.
-    Path { path: PathDecision, is_casemates: bool },
+    Path { path: PathDecision, is_casemates: bool, is_secret: bool },
     /// Both have to allow it.
     Connect { port: Decision, host: Decision },
     /// One.
@@ -44,7 +44,8 @@ pub(crate) fn give(
             let path = decide::path(policy, setting, asked, real);
             let home = real(&casemate.to_string_lossy());
             let is_casemates = Path::new(&path.path).starts_with(home);
-            return Ok(Answer::Path { path, is_casemates });
+            let is_secret = secrets::holding(Path::new(&path.path)).is_some();
+            return Ok(Answer::Path { path, is_casemates, is_secret });
         }
         Question::Connect { transport, host, family, port } => {
             let by_port = port_of(*transport, Way::Connect, *family, *port);
@@ -95,9 +96,9 @@ impl Answer {
                 let worse = if badness(host) > badness(port) { host } else { port };
                 json!({ "outcome": worse.outcome, "port": port, "host": host })
             }
-            Self::Path { path, is_casemates } => {
-                json!({ "path": path.path, "access": path.access, "casemates_own": is_casemates })
-            }
+            Self::Path { path, is_casemates, is_secret } => json!({
+                "path": path.path, "access": path.access, "casemates_own": is_casemates, "secret": is_secret,
+            }),
         };
         value.as_object().cloned().unwrap_or_default()
     }
@@ -111,13 +112,16 @@ impl fmt::Display for Answer {
                 write_decision(f, "port     ", port)?;
                 write_decision(f, "host     ", host)
             }
-            Self::Path { path, is_casemates } => {
+            Self::Path { path, is_casemates, is_secret } => {
                 writeln!(f, "{}", path.path)?;
                 if *is_casemates {
                     writeln!(
                         f,
                         "casemate's own: a policy that grants it is refused, but for the session's own directories"
                     )?;
+                }
+                if *is_secret {
+                    writeln!(f, "keys and tokens lie there: a policy that grants it is refused")?;
                 }
                 path.access.iter().try_for_each(|one| {
                     write_decision(f, &format!("{:<8} ", one.access.to_string()), &one.decision)
@@ -221,6 +225,7 @@ mod tests {
     fn casemates_own_home_and_unknown_calls_are_said() {
         assert!(ask("/var/casemate/run/key").unwrap().contains("casemate's own"));
         assert!(!ask("/var/casemates").unwrap().contains("casemate's own"));
+        assert!(ask("/run/secrets/token").unwrap().contains("a policy that grants it is refused"));
         assert!(ask("syscall opeen").unwrap_err().contains("no system call \"opeen\""));
     }
 }

@@ -15,6 +15,7 @@ use casemate_protocol::policy::decide::Setting;
 use casemate_protocol::policy::{self, Bounds, Diff, Place as Placeholder, Policy, PolicyError};
 use casemate_protocol::ports::PortRange;
 use casemate_protocol::tier::Tier;
+use casemate_sandbox::Places;
 use clap::Subcommand;
 use serde_json::json;
 
@@ -209,16 +210,34 @@ fn check(named: &str, as_json: bool, home: &Path) -> Result<u8, Failure> {
 }
 
 /// What can be said of a policy without a session: its text, the names of its system calls, that this build holds its
-/// egress, that it leaves casemate's own home closed, and that no path of its own leads through a link where it lets sessions write.
+/// egress, that it leaves casemate's own home closed, and that a start would not refuse it for where its paths lead on this machine.
 /// An error of the last four names its line in its message.
 fn checked(text: &str, home: &Path) -> Result<Policy, PolicyError> {
     let policy = Policy::parse(text)?;
     let without_position = |message| PolicyError { position: None, message };
     casemate_sandbox::check_calls(&policy).map_err(|error| without_position(error.to_string()))?;
     casemate_sandbox::check_egress(&policy).map_err(|error| without_position(error.to_string()))?;
-    casemate_allocator::leaves_closed(&policy, home).map_err(without_position)?;
-    casemate_sandbox::check_links(&policy).map_err(|error| without_position(error.to_string()))?;
+    let setting = Setting { tier: Tier::Pod, ..Setting::symbolic(&policy) };
+    is_startable(&policy, &setting, home).map_err(without_position)?;
     Ok(policy)
+}
+
+/// Whether a start would refuse the policy for what its paths are on this machine; with its words.
+fn is_startable(policy: &Policy, setting: &Setting, home: &Path) -> Result<(), String> {
+    casemate_allocator::leaves_closed(policy, home)?;
+    casemate_sandbox::check_paths(policy, &places(setting)).map_err(|error| error.to_string())
+}
+
+/// What placeholders stand for, as far as it is said; the others are nowhere.
+fn places(setting: &Setting) -> Places {
+    let all = |place| setting.places.get(&place).into_iter().flatten().map(PathBuf::from);
+    let one = |place| all(place).next().unwrap_or_else(|| "/nonexistent".into());
+    let (work, home) = (one(Placeholder::Work), one(Placeholder::Home));
+    Places {
+        skills: all(Placeholder::Skills).next(),
+        programs: all(Placeholder::Programs).collect(),
+        ..Places::new(work, home, one(Placeholder::Scratch), setting.tier)
+    }
 }
 
 fn explain(asked: &Explain, home: &Path) -> Result<u8, Failure> {
@@ -232,6 +251,11 @@ fn explain(asked: &Explain, home: &Path) -> Result<u8, Failure> {
     setting.connect = (!asked.connect.is_empty()).then(|| asked.connect.clone());
     for (place, directory) in &asked.place {
         setting.places.entry(*place).or_default().push(directory.clone());
+    }
+    // Where no start is, no rule decides.
+    if matches!(question, Question::Path(_)) && !asked.as_written {
+        is_startable(&policy, &setting, home)
+            .map_err(|why| Failure::new(exit::DATA, format!("{}: {why}", asked.policy)))?;
     }
     let real: &dyn Fn(&str) -> String =
         if asked.as_written { &str::to_owned } else { &follow_links };
@@ -340,6 +364,49 @@ mod tests {
         std::os::unix::fs::symlink("/etc", written.join("learned")).unwrap();
         let error = checked(&text, &home).unwrap_err();
         assert!(error.message.contains("a session may write there"), "{error}");
+        // What no start follows, no answer follows either; and only the start's own words are told.
+        let file = directory.path().join("policy.toml");
+        fs::write(&file, &text).unwrap();
+        let explain = |question: &str, as_written| Explain {
+            policy: file.display().to_string(),
+            question: question.split(' ').map(str::to_owned).collect(),
+            json: true,
+            place: Vec::new(),
+            ports: None,
+            connect: Vec::new(),
+            tier: None,
+            abi: None,
+            as_written,
+        };
+        let refused = super::explain(&explain("/etc/shadow", false), &home).unwrap_err();
+        assert_eq!(refused.code(), exit::DATA);
+        assert!(refused.to_string().ends_with(&error.message), "{refused}");
+        for asked in [explain("/etc/shadow", true), explain("connect 443", false)] {
+            assert_eq!(super::explain(&asked, &home).unwrap(), exit::OK);
+        }
+        // The same of a place that is told.
+        let rule = "[[path]]\npath = \"{home}/learned\"\naccess = [\"read\"]\nreason = \"r\"\n";
+        fs::write(&file, format!("{}\n{rule}", policy::DEVELOPER)).unwrap();
+        let mut asked = explain("/etc/shadow", false);
+        super::explain(&asked, &home).unwrap();
+        asked.place = vec![(Placeholder::Home, written.display().to_string())];
+        let refused = super::explain(&asked, &home).unwrap_err().to_string();
+        assert!(refused.contains("leads through") && refused.contains("learned"), "{refused}");
+    }
+
+    #[test]
+    fn a_policy_that_names_mounted_secrets_is_no_good() {
+        let rule = |path: &str| {
+            format!(
+                "{}\n[[path]]\npath = \"{path}\"\naccess = [\"read\"]\nreason = \"r\"\n",
+                policy::DEVELOPER
+            )
+        };
+        let home = Path::new("/nonexistent");
+        let error = checked(&rule("/run/secrets/kubernetes.io"), home).unwrap_err();
+        assert!(error.position.is_some(), "{error}");
+        assert!(error.message.contains("which lie in /run/secrets"), "{error}");
+        checked(&rule("/run/lock"), home).unwrap();
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! operator's description of the format.
 //!
 //! Invariants of a parsed policy: every rule has a non-empty reason; no path, variable or resource is named twice;
-//! paths are absolute or begin with a placeholder and contain no `..`; a soft limit is not above its hard limit; where
+//! paths are absolute or begin with a placeholder, contain no `..` and name no place of secrets ([`secrets`]); a soft limit is not above its hard limit; where
 //! egress is `none`, no rule names a port to connect to or a socket that leaves the machine.
 
 mod bounds;
@@ -21,6 +21,7 @@ pub mod learn;
 mod network_tests;
 #[cfg(test)]
 mod schema_tests;
+pub mod secrets;
 mod template;
 #[cfg(test)]
 mod tests;

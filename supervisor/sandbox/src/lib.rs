@@ -23,5 +23,5 @@ pub use reap::{Exit, reap};
 pub use spawner::{Command, ProbeAnswer, SessionSpawner, SpawnError, Spawner, Step, Usage};
 pub use wall::{
     Layers, Logging, Places, Program, Rlimit, Wall, WallError, check_calls, check_egress,
-    check_links, environment, landlock_abi, link_of_a_session, syscall_number,
+    check_paths, environment, landlock_abi, link_of_a_session, mounted_secrets, syscall_number,
 };

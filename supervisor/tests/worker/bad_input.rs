@@ -202,6 +202,48 @@ fn a_policy_that_grants_keys_store_or_another_slot_is_refused() {
     }
 }
 
+/// Behind a Pod's mounts: its own token, a Secret, a file of one, the token's place mounted once more, a link to it.
+#[test]
+fn a_policy_that_grants_a_mounted_secret_is_refused_and_the_default_one_is_not() {
+    let policy = include_str!("../../../policies/developer.toml");
+    for tier in [Tier::Domain, Tier::Namespace] {
+        let mut slot = Slot::new(tier, Who::Own);
+        let mounts = slot.root.path().join("mounts");
+        fs::create_dir(&mounts).unwrap();
+        let Some(before) = crate::pod::before(&mounts) else { return };
+        let outcome = |slot: &Slot| {
+            let mut worker = slot.start_by(before.clone());
+            (worker.outcome(), worker)
+        };
+        let (event, worker) = outcome(&slot);
+        assert!(matches!(event, StartEvent::Ready { .. }), "{tier}: {event:?}\n{}", worker.log());
+        worker.stop();
+        let below = |name: &str| mounts.join(name).display().to_string();
+        let names = ["token", "token/value", "key", "bound", "link", ""].map(below);
+        // In a namespace of its own the session has nothing of all that: there a rule is empty, but where the name says it.
+        let found = if tier == Tier::Domain { &names[..] } else { &[] };
+        let named = ["/run/secrets", "/var/run/secrets/kubernetes.io/serviceaccount"];
+        let above = (tier == Tier::Domain).then_some("/run");
+        let paths = found.iter().map(String::as_str).chain(above);
+        for (path, words) in paths
+            .map(|path| (path, "where secrets are mounted"))
+            .chain(named.map(|path| (path, "no agent may have those")))
+        {
+            slot.config.generation = Generation(slot.config.generation.0 + 1);
+            slot.config.policy = format!(
+                "{policy}\n[[path]]\npath = \"{}\"\naccess = [\"read\"]\nreason = \"wrong\"\n",
+                path.trim_end_matches('/')
+            );
+            let (event, mut worker) = outcome(&slot);
+            let StartEvent::Failed { error: StartError::Policy { message } } = &event else {
+                panic!("{tier} {path}: {event:?}\n{}", worker.log());
+            };
+            assert!(message.contains(words), "{tier} {path}: {message}");
+            assert_eq!(worker.wait().code(), Some(65));
+        }
+    }
+}
+
 #[test]
 fn in_tier_domain_no_agent_is_root() {
     if !nix::unistd::geteuid().is_root() {

@@ -24,7 +24,8 @@ mod learn;
 mod many;
 mod matrix;
 mod origins;
-
+#[path = "../pod/mod.rs"]
+mod pod;
 mod porter;
 mod ports;
 mod resumable;

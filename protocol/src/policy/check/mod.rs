@@ -4,6 +4,7 @@ mod network;
 
 use std::collections::HashMap;
 use std::hash::Hash;
+use std::path::Path;
 
 use toml::Spanned;
 
@@ -13,6 +14,7 @@ use super::file::{self, Op};
 use super::{
     Comparison, Condition, EnvironmentRule, FORMAT_VERSION, LogRule, LogSource, PathRule,
     PathTemplate, Policy, RlimitRule, ScopeRule, SocketRules, SyscallRule, TextTemplate, Width,
+    secrets,
 };
 
 /// Landlock's ABIs that have TCP rules, scopes, and flags for its log (landlock(7)).
@@ -123,6 +125,7 @@ impl<'a> Checker<'a> {
             let file::Path { path, access, required, tier, reason } = rule.into_inner();
             let template =
                 PathTemplate::parse(path.get_ref()).map_err(|why| self.wrong(&path, why))?;
+            self.no_secret(&path, &template)?;
             self.once(&mut seen, (template.clone(), tier), &path, &format!("path {template}"))?;
             if access.get_ref().is_empty() {
                 return Err(self.wrong(&access, "access is empty: name a right or remove the rule"));
@@ -137,6 +140,19 @@ impl<'a> Checker<'a> {
             checked.push(PathRule { path: template, access: rights, required, tier, reason, line });
         }
         Ok(checked)
+    }
+
+    /// Told here where a name says it, with its line, on whatever machine the file is read.
+    fn no_secret(&self, path: &Spanned<String>, template: &PathTemplate) -> Checked<()> {
+        let named = Path::new(&template.rest);
+        let place = template.place.is_none().then(|| secrets::holding(named)).flatten();
+        place.map_or(Ok(()), |place| {
+            let why = format!(
+                "path {template} would grant keys and tokens, which lie in {place}, and no agent may have those: remove the rule, \
+                 and hand over a single value with --env"
+            );
+            Err(self.wrong(path, why))
+        })
     }
 
     fn scopes(&self, rules: Vec<Spanned<file::ScopeEntry>>) -> Checked<Vec<ScopeRule>> {

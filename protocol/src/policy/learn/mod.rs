@@ -17,7 +17,7 @@ pub use write::{WriteError, write};
 
 use super::decide::Setting;
 use super::told::{Kind, socket_lines};
-use super::{Access, PathRule, PathTemplate, Policy, Port, PortRule, SocketRule};
+use super::{Access, PathRule, PathTemplate, Policy, Port, PortRule, SocketRule, secrets};
 use crate::tier::Tier;
 use wish::{Wish, allowed, socket_call};
 
@@ -100,13 +100,10 @@ const CREDENTIALS: [&str; 70] = [
     ".cursor",
     ".local/state/casemate",
 ];
-/// Of the machine: mounted keys and tokens, and supervisors' own.
-const SECRETS: [&str; 3] = ["/run/secrets", "/var/run/secrets", "/casemate"];
-
 /// What stays closed while a run is learned from, whether it is there or not. `home`: whose machine it is.
 pub fn kept(home: Option<&Path>) -> impl Iterator<Item = PathBuf> {
     let below = home.into_iter().flat_map(|home| CREDENTIALS.map(|name| home.join(name)));
-    below.chain(SECRETS.map(PathBuf::from))
+    below.chain(secrets::all().map(PathBuf::from))
 }
 
 /// Why no rule is proposed for a path, whosever home it lies in: it opens other doors, or is a directory that has something which
@@ -117,10 +114,7 @@ fn opens_doors(path: &str) -> Option<String> {
     let path = Path::new(path);
     let is_home = ["/root", "/home"].iter().any(|home| path == Path::new(home))
         || path.parent() == Some(Path::new("/home"));
-    let is_secret = SECRETS
-        .iter()
-        .any(|secret| path.starts_with(secret) || Path::new(secret).starts_with(path));
-    if is_credential || is_secret {
+    if is_credential || secrets::meets(path) {
         Some("credentials: no rule is proposed for what opens other doors".to_owned())
     } else {
         is_home.then(|| "a home, which has credentials: name what is needed of it".to_owned())

@@ -68,6 +68,22 @@ pub enum WallError {
         /// The rule's line; `None`: not from the policy but from the caller's own list.
         line: Option<usize>,
     },
+    /// A grant that contains, is, or lies within a place where keys and tokens are mounted.
+    #[error(
+        "{} would grant {} (it is {}), and with it {}, where secrets are mounted: nothing in a granted directory can be closed again, \
+         so name narrower paths beside it, or mount the secret elsewhere",
+        rule(*line), path.display(), real.display(), secret.display()
+    )]
+    Secret {
+        /// The path as the rule names it.
+        path: PathBuf,
+        /// What it resolves to, or the mount below it that is in the way.
+        real: PathBuf,
+        /// Where the secrets are.
+        secret: PathBuf,
+        /// The rule's line; `None`: not from the policy but from the caller's own list.
+        line: Option<usize>,
+    },
     /// A rule whose path leads through a link that a session could have made.
     #[error(
         "{} names {}, which leads through {}, and a session may write there, so it can turn that to anything: \

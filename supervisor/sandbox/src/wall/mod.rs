@@ -18,6 +18,7 @@ pub(crate) mod program;
 mod rlimits;
 mod ruleset;
 mod seccomp;
+mod secrets;
 mod sockets;
 pub(crate) mod syscalls;
 #[cfg(test)]
@@ -41,11 +42,12 @@ pub(crate) use errata::errata;
 pub use error::WallError;
 pub(crate) use lacks::lacks;
 pub use log::Logging;
-pub use open::{check_links, link_of_a_session};
+pub use open::link_of_a_session;
 pub use rlimits::Rlimit;
-pub use ruleset::landlock_abi;
+pub use ruleset::{check_paths, landlock_abi};
 pub use seccomp::check_calls;
 pub(crate) use seccomp::{Verdicts, learning, notifying, own_architecture, telling};
+pub use secrets::mounted_secrets;
 pub use syscalls::syscall_number;
 
 /// The concrete paths and ports that a policy's placeholders stand for.

@@ -5,7 +5,7 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// A path within a file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +36,30 @@ struct Mount {
     id: u64,
     point: PathBuf,
     root: Location,
+    /// In memory, and written to by no one through this mount.
+    is_read_only_memory: bool,
+}
+
+/// A mount of a file system in memory that nobody writes to through it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Volume<'a> {
+    /// Where it is to be seen.
+    pub(super) point: &'a Path,
+    /// What of the file system is.
+    root: &'a Path,
+}
+
+// === impl Volume ===
+
+impl Volume<'_> {
+    /// It is, or lies in, a directory of the file system's root whose name begins with two dots.
+    pub(super) fn is_below_two_dots(&self) -> bool {
+        let first = self.root.components().find_map(|part| match part {
+            Component::Normal(name) => Some(name.as_bytes()),
+            _ => None,
+        });
+        first.is_some_and(|name| name.starts_with(b".."))
+    }
 }
 
 /// The mounts that this process sees.
@@ -64,6 +88,14 @@ impl Mounts {
             .filter(move |mount| mount.point.starts_with(directory) && mount.point != directory)
             .map(|mount| (mount.point.as_path(), &mount.root))
     }
+
+    /// Those of a tmpfs or ramfs that are read-only by themselves.
+    pub(super) fn in_memory_and_read_only(&self) -> impl Iterator<Item = Volume<'_>> {
+        self.0
+            .iter()
+            .filter(|mount| mount.is_read_only_memory)
+            .map(|mount| Volume { point: &mount.point, root: &mount.root.path })
+    }
 }
 
 impl Mount {
@@ -74,7 +106,11 @@ impl Mount {
         let device = fields.next()?.to_vec();
         let path = unescape(fields.next()?);
         let point = unescape(fields.next()?);
-        Some(Self { id, point, root: Location { device, path } })
+        let is_read_only = fields.next()?.split(|byte| *byte == b',').any(|one| one == b"ro");
+        // Optional fields end with a dash.
+        let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
+        let is_read_only_memory = is_read_only && matches!(kind, b"tmpfs" | b"ramfs");
+        Some(Self { id, point, root: Location { device, path }, is_read_only_memory })
     }
 }
 
@@ -139,6 +175,24 @@ not a mount
         let below: Vec<_> = mounts.below(Path::new("/skills")).map(|(point, _)| point).collect();
         assert_eq!(below, [Path::new("/skills/deep")]);
         assert_eq!(mounts.below(Path::new("/skills/deep")).count(), 0);
+    }
+
+    /// As kubelets' lines are: a Secret whole, a file of one, a ConfigMap, a directory of a Pod's in memory.
+    #[test]
+    fn volumes_of_secrets_are_told_from_others() {
+        const POD: &[u8] = b"\
+60 20 0:50 / /run/secrets/kubernetes.io/serviceaccount ro,relatime - tmpfs tmpfs rw,size=65536k,inode64
+61 20 0:51 /..2026_02_01_15_04_05.123456789/key /etc/app/key ro,relatime master:3 - tmpfs tmpfs rw,noswap
+62 20 253:0 /var/lib/kubelet/pods/u/volumes/kubernetes.io~configmap/c /etc/app/conf ro - ext4 /dev/vda rw
+63 20 0:52 / /cache rw,relatime - tmpfs tmpfs rw
+";
+        let mounts = Mounts::parse(POD);
+        let found: Vec<_> = mounts
+            .in_memory_and_read_only()
+            .map(|volume| (volume.point.to_str().unwrap(), volume.is_below_two_dots()))
+            .collect();
+        let token = ("/run/secrets/kubernetes.io/serviceaccount", false);
+        assert_eq!(found, [token, ("/etc/app/key", true)]);
     }
 
     #[test]

@@ -105,6 +105,11 @@ impl Never {
         Ok(here.map(|index| (index, real.to_path_buf())).or_else(|| self.by_mount_below(real)))
     }
 
+    /// What is closed, as it was named.
+    pub(super) fn named(&self) -> impl Iterator<Item = &Path> {
+        self.closed.iter().map(|closed| closed.named.as_path())
+    }
+
     /// Whether something closed lies below a path, so that there may be more in it that is not.
     pub(super) fn is_above(&self, path: &Path) -> bool {
         let above = |closed: &Closed| closed.real != path && closed.real.starts_with(path);

@@ -10,13 +10,12 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
 
-use casemate_protocol::policy::{Access, Policy};
-use casemate_protocol::tier::Tier;
+use casemate_protocol::policy::Access;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 use rustix::fs::{CWD, FileType, OFlags, ResolveFlags};
 
-use super::grants::{self, Grant};
+use super::grants::Grant;
 use super::mounts::{self, Location, Mounts};
 use super::{Places, WallError};
 
@@ -47,27 +46,6 @@ pub(super) enum NotOpened {
     Io(io::Error),
     /// This link is in a directory that a session may write.
     Moved(PathBuf),
-}
-
-/// Whether a policy's own paths, those without placeholders, lead through links on this machine that a session could have made.
-///
-/// # Errors
-/// [`WallError::Moved`], and [`WallError::Mounts`].
-pub fn check_links(policy: &Policy) -> Result<(), WallError> {
-    let paths = policy.paths.iter().filter(|rule| rule.path.place.is_none()).cloned().collect();
-    let policy = Policy { paths, ..policy.clone() };
-    let nowhere = || PathBuf::from("/nonexistent");
-    let places = Places::new(nowhere(), nowhere(), nowhere(), Tier::Pod);
-    let (grants, _) = grants::expand(&policy, &places)?;
-    let writable = Writable::resolve(&grants, &places)?;
-    // What is not there or out of reach here may be elsewhere.
-    let moved = grants.iter().find_map(|grant| match writable.open(&grant.path) {
-        Err(NotOpened::Moved(link)) => Some((grant, link)),
-        _ => None,
-    });
-    moved.map_or(Ok(()), |(grant, link)| {
-        Err(WallError::Moved { path: grant.path.clone(), link, line: grant.line })
-    })
 }
 
 /// The link on a path's way that a session could have made, since it lies in one of these places; for paths that are named beside

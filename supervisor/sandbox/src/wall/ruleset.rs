@@ -13,6 +13,7 @@ use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, NetPort, PathBeneath,
     Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, Scope,
 };
+use nix::errno::Errno;
 
 use super::errata::errata;
 use super::grants::{self, Grant};
@@ -20,6 +21,7 @@ use super::lacks::lacks;
 use super::never::Never;
 use super::open::{NotOpened, Writable, open_path};
 use super::private::Private;
+use super::secrets::Secrets;
 use super::{Layers, Places, WallError};
 
 /// The newest ABI whose rights are used: all that the crate knows.
@@ -64,6 +66,22 @@ pub(super) fn require(policy: &Policy) -> Result<u32, WallError> {
         return Err(WallError::Kernel { required, found });
     }
     Ok(found)
+}
+
+/// Whether a start with this policy in these places would be refused for where its paths lead on this machine. What is missing or out of
+/// reach here may be elsewhere, so it is no error, and of [`Places`] that nobody knows yet the paths may be such.
+///
+/// # Errors
+/// [`WallError::Moved`], [`WallError::Never`], [`WallError::Secret`]; [`WallError::Mounts`].
+pub fn check_paths(policy: &Policy, places: &Places) -> Result<(), WallError> {
+    let mut policy = policy.clone();
+    policy.paths.iter_mut().for_each(|rule| rule.required = false);
+    let (grants, _) = grants::expand(&policy, places)?;
+    let limits = Limits::resolve(&grants, places)?;
+    grants.iter().try_for_each(|grant| match limits.open(grant) {
+        Err(WallError::Path { .. } | WallError::Elsewhere { .. }) => Ok(()),
+        other => other.map(drop),
+    })
 }
 
 /// Opens the ruleset of the layers that Landlock carries.
@@ -119,8 +137,8 @@ pub(super) fn open_learning(policy: &Policy, places: &Places) -> Result<Opened, 
         match add_path(&mut created, &grant, &limits) {
             Ok(_) => opened += 1,
             // Around what is closed: each entry by itself. New ones in such a directory stay closed.
-            Err(WallError::Never { .. })
-                if limits.never.is_above(&grant.path) || limits.private.is_above(&grant.path) =>
+            Err(WallError::Never { .. } | WallError::Secret { .. })
+                if limits.is_above(&grant.path) =>
             {
                 to_open.extend(entries(&grant.path));
             }
@@ -132,7 +150,8 @@ pub(super) fn open_learning(policy: &Policy, places: &Places) -> Result<Opened, 
         }
     }
     let fd = Option::<OwnedFd>::from(created);
-    let closed: Vec<_> = places.never.iter().map(|path| path.display().to_string()).collect();
+    let closed = places.never.iter().map(PathBuf::as_path).chain(limits.secrets.paths());
+    let closed: Vec<_> = closed.map(|path| path.display().to_string()).collect();
     let closed = if closed.is_empty() { "nothing".to_owned() } else { closed.join(", ") };
     Ok(Opened { fd, notes: vec![format!("landlock {opened} paths open; closed: {closed}")] })
 }
@@ -184,6 +203,7 @@ fn create(scopes: BitFlags<Scope>) -> Result<RulesetCreated, RulesetError> {
 struct Limits {
     never: Never,
     private: Private,
+    secrets: Secrets,
     writable: Writable,
 }
 
@@ -194,8 +214,32 @@ impl Limits {
         Ok(Self {
             never: Never::resolve(&places.never)?,
             private: Private::resolve(places)?,
+            secrets: Secrets::resolve()?,
             writable: Writable::resolve(grants, places)?,
         })
+    }
+
+    /// What a rule's path is now, where it may be granted; `None` where it is missing.
+    fn open(&self, grant: &Grant) -> Result<Option<OwnedFd>, WallError> {
+        let path = || grant.path.clone();
+        let fd = match self.writable.open(&grant.path) {
+            Ok(fd) => fd,
+            Err(NotOpened::Moved(link)) => {
+                return Err(WallError::Moved { path: path(), link, line: grant.line });
+            }
+            Err(NotOpened::Io(error)) if is_missing(&error) => return Ok(None),
+            Err(NotOpened::Io(source)) => return Err(WallError::Path { path: path(), source }),
+        };
+        // Checked on the descriptor that the rule is bound to, so nothing can be exchanged in between.
+        self.never.check(grant, fd.as_fd())?;
+        self.private.check(grant, fd.as_fd())?;
+        self.secrets.check(grant, fd.as_fd())?;
+        Ok(Some(fd))
+    }
+
+    /// Whether something closed lies below a path, so that there may be more in it that is not.
+    fn is_above(&self, path: &Path) -> bool {
+        self.never.is_above(path) || self.private.is_above(path) || self.secrets.is_above(path)
     }
 }
 
@@ -206,23 +250,13 @@ fn add_path(
     limits: &Limits,
 ) -> Result<bool, WallError> {
     let path = || grant.path.clone();
-    let fd = match limits.writable.open(&grant.path) {
-        Ok(fd) => fd,
-        Err(NotOpened::Moved(link)) => {
-            return Err(WallError::Moved { path: path(), link, line: grant.line });
-        }
-        Err(NotOpened::Io(error)) if is_missing(&error) => {
-            return match (grant.required, grant.line) {
-                (false, _) => Ok(false),
-                (true, Some(line)) => Err(WallError::MissingPath { path: path(), line }),
-                (true, None) => Err(WallError::Path { path: path(), source: error }),
-            };
-        }
-        Err(NotOpened::Io(source)) => return Err(WallError::Path { path: path(), source }),
+    let Some(fd) = limits.open(grant)? else {
+        return match (grant.required, grant.line) {
+            (false, _) => Ok(false),
+            (true, Some(line)) => Err(WallError::MissingPath { path: path(), line }),
+            (true, None) => Err(WallError::Path { path: path(), source: Errno::ENOENT.into() }),
+        };
     };
-    // Checked on the descriptor that the rule is bound to, so nothing can be exchanged in between.
-    limits.never.check(grant, fd.as_fd())?;
-    limits.private.check(grant, fd.as_fd())?;
     let metadata = nix::sys::stat::fstat(&fd)
         .map_err(|e| WallError::Path { path: path(), source: e.into() })?;
     let is_directory = metadata.st_mode & libc::S_IFMT == libc::S_IFDIR;

@@ -4,6 +4,10 @@
     reason = "a test ends at the first thing that is not as it should be"
 )]
 
+#[path = "../pod/mod.rs"]
+mod pod;
+mod secrets;
+
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::net::TcpStream;
@@ -314,7 +318,7 @@ fn the_report_says_what_holds() {
 
 /// The built-in policy with this bound instead of its own.
 fn bounded(site: &Site, from: &str, to: &str) -> String {
-    let text = include_str!("../../policies/developer.toml");
+    let text = include_str!("../../../policies/developer.toml");
     assert!(text.contains(from));
     let file = site.path("bounded.toml");
     fs::write(&file, text.replace(from, to)).unwrap();
