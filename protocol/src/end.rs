@@ -28,3 +28,19 @@ pub enum EndReason {
     /// Allocated, never prompted, and no command ran in it: nothing is lost by deleting it.
     Unused,
 }
+
+impl EndReason {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::Detach,
+        Self::Idle,
+        Self::Capacity,
+        Self::Shutdown,
+        Self::Hung,
+        Self::Failed,
+        Self::Reset,
+        Self::Close,
+        Self::Retention,
+        Self::Unused,
+    ];
+}

@@ -16,6 +16,11 @@ pub enum Tier {
     Pod,
 }
 
+impl Tier {
+    /// All of them, from weak to strong.
+    pub const ALL: [Self; 3] = [Self::Domain, Self::Namespace, Self::Pod];
+}
+
 impl fmt::Display for Tier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

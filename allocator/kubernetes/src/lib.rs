@@ -1,0 +1,5 @@
+//! The Kubernetes backend's words: its custom resources, and the objects that a slot is made of.
+//!
+//! Pure: no client, no clock, no randomness. What the resources mean is decided in `casemate-allocator-core`.
+
+pub mod resource;
