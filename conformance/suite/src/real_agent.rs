@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use serde_json::json;
+
 use crate::llm_stub::{LlmStub, MODEL};
 use crate::opencode;
 use crate::place::Place;
@@ -18,13 +20,16 @@ pub enum RealAgent {
     Codex,
     /// codex-acp of the 2.x line: Node over the native `codex app-server`.
     CodexServer,
+    /// gemini-cli: Node, speaks ACP itself.
+    Gemini,
 }
 
 // === impl RealAgent ===
 
 impl RealAgent {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Opencode, Self::Claude, Self::Codex, Self::CodexServer];
+    pub const ALL: [Self; 5] =
+        [Self::Opencode, Self::Claude, Self::Codex, Self::CodexServer, Self::Gemini];
 
     /// Its npm package.
     #[must_use]
@@ -34,6 +39,7 @@ impl RealAgent {
             Self::Claude => "@agentclientprotocol/claude-agent-acp",
             Self::Codex => "@zed-industries/codex-acp",
             Self::CodexServer => "@agentclientprotocol/codex-acp",
+            Self::Gemini => "@google/gemini-cli",
         }
     }
 
@@ -45,16 +51,17 @@ impl RealAgent {
                 modules().join(format!("{package}-{machine}")).join(path).canonicalize().ok()
             })
         };
-        let script = |package: &str| {
+        let script = |path: &str| {
             // These need a Node that Debian does not have yet.
             let node = native("node", "bin/node")?;
-            let script = modules().join(package).join("dist/index.js").canonicalize().ok()?;
+            let script = modules().join(self.package()).join(path).canonicalize().ok()?;
             Some(vec![node, script])
         };
         match self {
             Self::Opencode => Some(vec![opencode::installed()?]),
             Self::Codex => Some(vec![native(self.package(), "bin/codex-acp")?]),
-            Self::Claude | Self::CodexServer => script(self.package()),
+            Self::Claude | Self::CodexServer => script("dist/index.js"),
+            Self::Gemini => script("bundle/gemini.js"),
         }
     }
 
@@ -65,6 +72,7 @@ impl RealAgent {
             // Left to itself it takes 4096, which the session may not listen on.
             Self::Opencode => &["acp", "--port", "{port}"],
             Self::Claude | Self::Codex | Self::CodexServer => &[],
+            Self::Gemini => &["--acp", "--model", MODEL],
         }
     }
 
@@ -72,7 +80,8 @@ impl RealAgent {
     #[must_use]
     pub fn mode(self) -> Option<&'static str> {
         match self {
-            Self::Opencode | Self::Codex => None,
+            // Where Gemini asks, its host allows.
+            Self::Opencode | Self::Codex | Self::Gemini => None,
             // Its default asks a model whether an action is safe.
             Self::Claude => Some("acceptEdits"),
             // Every other mode starts its inner sandbox, which a session refuses.
@@ -91,6 +100,10 @@ impl RealAgent {
                 ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1".into()),
                 ("DISABLE_TELEMETRY", "1".into()),
             ],
+            Self::Gemini => vec![
+                ("GEMINI_API_KEY", "not-a-key".into()),
+                ("GOOGLE_GEMINI_BASE_URL", stub.origin()),
+            ],
             Self::Codex | Self::CodexServer => {
                 vec![("STUB_KEY", "not-a-key".into()), ("OPENAI_API_KEY", "not-a-key".into())]
             }
@@ -106,6 +119,15 @@ impl RealAgent {
         match self {
             Self::Opencode => opencode::home_template(directory, stub),
             Self::Claude => Ok(()),
+            Self::Gemini => {
+                std::fs::create_dir_all(directory.join(".gemini"))?;
+                let settings = json!({
+                    "security": {"auth": {"selectedType": "gemini-api-key"}},
+                    "general": {"disableAutoUpdate": true, "enableAutoUpdate": false},
+                    "privacy": {"usageStatisticsEnabled": false}, "telemetry": {"enabled": false},
+                });
+                std::fs::write(directory.join(".gemini/settings.json"), settings.to_string())
+            }
             Self::Codex | Self::CodexServer => {
                 std::fs::create_dir_all(directory.join(".codex"))?;
                 // Its own inner sandbox needs namespaces, which a session refuses: the session is the sandbox.
@@ -157,7 +179,9 @@ impl RealAgent {
                 command.iter().filter_map(|path| path.parent().map(Path::to_owned)).collect()
             }
             // Node's packages find each other from where they lie.
-            Self::Claude | Self::CodexServer => modules().canonicalize().into_iter().collect(),
+            Self::Claude | Self::CodexServer | Self::Gemini => {
+                modules().canonicalize().into_iter().collect()
+            }
         }
     }
 }

@@ -7,7 +7,7 @@ mod acp_host;
 
 use acp_host::Host;
 use acp_host::scene::Scene;
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use agent_client_protocol::v1::schema::{SessionId, StopReason};
 use casemate_suite::llm_stub::plan::PLAIN;
@@ -25,6 +25,7 @@ fn lives_through_it(agent: RealAgent) {
     acp_host::run(async {
         let cwd = scene.place.path();
         let host = scene.host().await;
+        let begun = SystemTime::now();
         let session = host.new_session(cwd).await.unwrap();
         set_mode(&scene, &host, &session).await;
 
@@ -38,9 +39,15 @@ fn lives_through_it(agent: RealAgent) {
         let host = scene.is_left(host, &session).await;
 
         scene.crash(host, &session).await;
+        if agent == RealAgent::Gemini {
+            next_minute(begun).await;
+        }
 
         let host = scene.host().await;
-        assert_eq!(host.load(&session, cwd).await.unwrap(), "reloaded");
+        // Gemini forgets the prompt of a turn that was cancelled, and is found out.
+        let forgets = agent == RealAgent::Gemini;
+        let outcome = if forgets { "unverified" } else { "reloaded" };
+        assert_eq!(host.load(&session, cwd).await.unwrap(), outcome);
         set_mode(&scene, &host, &session).await;
         assert!(host.replayed(&session).contains(first), "{}", host.replayed(&session));
         assert_eq!(host.prompt(&session, "and more").await.unwrap(), StopReason::EndTurn);
@@ -50,9 +57,24 @@ fn lives_through_it(agent: RealAgent) {
         assert_eq!(scene.stub.asked("and more"), 1, "a prompt reaches the model once");
         assert_eq!(scene.stub.asked(first), 1, "a replay is no prompt");
         assert!(scene.worktree(&session).join("made").exists());
-        assert_eq!(host.told(&session), [""; 0]);
+        let told = host.told(&session);
+        assert_eq!(told.len(), usize::from(forgets), "{told:?}");
+        assert!(
+            told.iter()
+                .all(|text| text.contains("of 11 prompts that the agent was sent it shows 10")),
+            "{told:?}"
+        );
         scene.is_reset(host, &session).await;
     });
+}
+
+/// Gemini names its files by the minute of the clock: a process that loads a conversation in the minute in which it was begun
+/// writes over it.
+async fn next_minute(begun: SystemTime) {
+    let minute = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap().as_secs() / 60;
+    while minute(SystemTime::now()) == minute(begun) {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
 }
 
 /// A file is written and a command run, in the private clone.
@@ -69,10 +91,9 @@ async fn works(scene: &Scene, host: &Host, session: &SessionId) {
     assert_eq!(read("ran").trim(), "/work", "{}", host.said(session));
 }
 
-/// Its tools ask in this mode, whatever they would do.
-#[test]
-fn claude_is_cancelled_while_it_waits_for_a_permission_that_nobody_answers() {
-    let Some(scene) = Scene::set(RealAgent::Claude) else { return };
+/// Tools ask in this mode, whatever they would do. Left to itself Gemini had not ended its turn after 40 s.
+fn is_cancelled_while_it_waits_for_a_permission(agent: RealAgent) {
+    let Some(scene) = Scene::set(agent) else { return };
     acp_host::run(async {
         let cwd = scene.place.path();
         let host = scene.host().await;
@@ -83,9 +104,13 @@ fn claude_is_cancelled_while_it_waits_for_a_permission_that_nobody_answers() {
         let cancel = async {
             assert!(host.is_asked(1).await);
             host.cancel(&session);
+            Instant::now()
         };
-        let (stop, ()) = tokio::join!(turn, cancel);
+        let (stop, since) = tokio::join!(turn, cancel);
         assert_eq!(stop.unwrap(), StopReason::Cancelled);
+        let took = since.elapsed();
+        println!("{agent:?}: cancelled within {took:?}");
+        assert!(took < Duration::from_secs(10), "{took:?}");
         assert_eq!(host.prompt(&session, "after it").await.unwrap(), StopReason::EndTurn);
         let worktree = scene.worktree(&session);
         assert!(!worktree.join("refused").exists());
@@ -104,6 +129,16 @@ fn claude_is_cancelled_while_it_waits_for_a_permission_that_nobody_answers() {
         assert_eq!((host.asked(), scene.stub.asked("/work/granted")), (1, 1));
         assert!(host.quit().await.success());
     });
+}
+
+#[test]
+fn claude_is_cancelled_while_it_waits_for_a_permission_that_nobody_answers() {
+    is_cancelled_while_it_waits_for_a_permission(RealAgent::Claude);
+}
+
+#[test]
+fn gemini_is_cancelled_while_it_waits_for_a_permission_that_nobody_answers() {
+    is_cancelled_while_it_waits_for_a_permission(RealAgent::Gemini);
 }
 
 #[test]
@@ -150,4 +185,9 @@ fn codex() {
 #[test]
 fn codex_over_its_server() {
     lives_through_it(RealAgent::CodexServer);
+}
+
+#[test]
+fn gemini() {
+    lives_through_it(RealAgent::Gemini);
 }

@@ -87,3 +87,8 @@ fn codex() {
 fn codex_over_its_server() {
     holds_its_turns(RealAgent::CodexServer);
 }
+
+#[test]
+fn gemini() {
+    holds_its_turns(RealAgent::Gemini);
+}

@@ -1,10 +1,11 @@
 //! A model server on loopback whose answers follow from the prompt's text ([`plan`]).
 //!
-//! Speaks OpenAI chat completions and Responses, and Anthropic Messages. Remembers every request, so that a test can see what an
+//! Speaks OpenAI chat completions and Responses, Anthropic Messages and Gemini. Remembers every request, so that a test can see what an
 //! agent told its model: above all whether a restored conversation is really there.
 
 mod chat;
 mod event;
+mod gemini;
 mod messages;
 pub mod plan;
 mod responses;
@@ -139,9 +140,15 @@ async fn respond(
         Format::Chat => chat::conversation(&body),
         Format::Messages => messages::conversation(&body),
         Format::Responses => responses::conversation(&body),
-        Format::Tokens => return Ok(one(200, &json!({"input_tokens": 10}))),
+        Format::Gemini { .. } => gemini::conversation(&body),
+        Format::Tokens => return Ok(one(200, &json!({"input_tokens": 10, "totalTokens": 10}))),
     };
-    let answer = plan::answer(&conversation);
+    let answer = match gemini::schema(&body) {
+        Some(schema) => {
+            Answer::Text(vec![plan::arguments(schema, &[]).to_string()], Duration::ZERO)
+        }
+        None => plan::answer(&conversation),
+    };
     record.lock().unwrap_or_else(PoisonError::into_inner).push(conversation);
     let (model, stream) = (&body["model"], body["stream"] == true);
     let pause = if let Answer::Text(_, pause) = &answer { *pause } else { Duration::ZERO };
@@ -151,6 +158,8 @@ async fn respond(
         }
         (Format::Chat, _) if !stream => one(200, &chat::whole(model, &answer)),
         (Format::Messages, _) if !stream => one(200, &messages::whole(model, &answer)),
+        (Format::Gemini { streams: false }, _) => one(200, &gemini::whole(&answer)),
+        (Format::Gemini { .. }, _) => streamed(gemini::events(&answer), pause),
         (Format::Chat, _) => streamed(chat::events(model, &answer), pause),
         (Format::Messages, _) => streamed(messages::events(model, &answer), pause),
         (Format::Responses | Format::Tokens, _) => {
@@ -165,6 +174,10 @@ enum Format {
     Chat,
     Messages,
     Responses,
+    /// The path says it, not the body.
+    Gemini {
+        streams: bool,
+    },
     Tokens,
 }
 
@@ -177,6 +190,9 @@ impl Format {
             ("/messages", Self::Messages),
             ("/messages/count_tokens", Self::Tokens),
             ("/responses", Self::Responses),
+            (":streamGenerateContent", Self::Gemini { streams: true }),
+            (":generateContent", Self::Gemini { streams: false }),
+            (":countTokens", Self::Tokens),
         ];
         ends.into_iter().find(|(end, _)| path.ends_with(end)).map(|(_, format)| format)
     }

@@ -132,7 +132,7 @@ fn call(conversation: &Conversation, names: &[&str], values: &[(&str, &str)]) ->
 }
 
 /// The values that the schema knows, and something of the right type for what else it requires.
-fn arguments(schema: &Value, values: &[(&str, &str)]) -> Value {
+pub(super) fn arguments(schema: &Value, values: &[(&str, &str)]) -> Value {
     let properties = schema["properties"].as_object();
     let known = |name: &str| properties.is_none_or(|known| known.contains_key(name));
     let mut arguments: Map<String, Value> = values

@@ -34,7 +34,7 @@ pub struct Unknown {
 }
 
 /// All rows. The code is JSON-RPC's for any internal error, so each needs the words as well.
-pub const UNKNOWN: [Unknown; 2] = [
+pub const UNKNOWN: [Unknown; 4] = [
     Unknown {
         name: "OpenCode",
         line: "1",
@@ -51,7 +51,40 @@ pub const UNKNOWN: [Unknown; 2] = [
         at: ["data", "details"],
         says: "no rollout found for thread id",
     },
+    // Where it has others, and where it has none; it says the latter as well of one that was begun in the same minute of the
+    // clock by a process before, and takes that away.
+    Unknown {
+        name: "gemini-cli",
+        line: "0",
+        measured: "0.61.0",
+        code: rpc::INTERNAL,
+        at: ["data", "details"],
+        says: "Invalid session identifier",
+    },
+    Unknown {
+        name: "gemini-cli",
+        line: "0",
+        measured: "0.61.0",
+        code: rpc::INTERNAL,
+        at: ["data", "details"],
+        says: "No previous sessions found for this project",
+    },
 ];
+
+/// Agents that answer a load before they have shown what they loaded: name, first part of the version, version in which it was measured.
+pub const EARLY: [(&str, &str, &str); 1] = [("gemini-cli", "0", "0.61.0")];
+
+impl AgentInfo {
+    fn is_of(&self, name: &str, line: &str) -> bool {
+        self.name == name && self.version.split('.').next() == Some(line)
+    }
+}
+
+/// Whether the agent's answer to a load may come before its replay has ended.
+#[must_use]
+pub fn answers_early(agent: &AgentInfo) -> bool {
+    EARLY.iter().any(|(name, line, _)| agent.is_of(name, line))
+}
 
 /// Whether an agent's error to a load (raw JSON) says that it does not know the conversation, as against one that it may load
 /// another time.
@@ -60,10 +93,8 @@ pub fn says_unknown(agent: &AgentInfo, error: &str) -> bool {
     let code = frame::member(error, &["code"]).and_then(|raw| raw.parse().ok());
     code == Some(rpc::NOT_FOUND)
         || UNKNOWN.iter().any(|row| {
-            let line = agent.version.split('.').next();
             let says = frame::member(error, &row.at).and_then(frame::string);
-            agent.name == row.name
-                && line == Some(row.line)
+            agent.is_of(row.name, row.line)
                 && code == Some(row.code)
                 && says.is_some_and(|says| says.starts_with(row.says))
         })
@@ -87,6 +118,8 @@ mod tests {
     #[test]
     fn a_row_holds_for_its_agents_line_and_words_alone() {
         let codex = r#"{"code":-32603,"message":"Internal error","data":{"details":"no rollout found for thread id x"}}"#;
+        let gemini =
+            r#"{"code":-32603,"data":{"details":"No previous sessions found for this project."}}"#;
         let opencode = r#"{"code":-32603,"message":"m","data":{"service":"session"}}"#;
         let name = "@agentclientprotocol/codex-acp";
         for (agent, error, expected) in [
@@ -98,6 +131,8 @@ mod tests {
             (agent(name, "2.6.0"), opencode, false),
             (agent(name, "2.6.0"), r#"{"code":-32603,"data":{"details":"disk full"}}"#, false),
             (agent(name, "2.6.0"), &codex.replace("-32603", "-32000"), false),
+            (agent("gemini-cli", "0.61.0"), gemini, true),
+            (agent("gemini-cli", "0.61.0"), codex, false),
             (agent("OpenCode", "1.18.33"), opencode, true),
             (agent("OpenCode", "1.18.33"), r#"{"code":-32603,"data":"session"}"#, false),
         ] {

@@ -116,6 +116,7 @@ impl Server {
                     out.push(Action::ToClient(client.conn, frame.text().as_bytes().to_vec()));
                 }
             }
+            (Kind::Response, _) if self.holds(frame, now) => {}
             (Kind::Response, _) => self.answered(frame, now, out),
             (Kind::Request, _) => self.asked(frame, now, out),
         }

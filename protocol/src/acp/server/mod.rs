@@ -8,6 +8,7 @@
 //! | `door` | one connection at a time; `initialize` first |
 //! | `handshake` | the agent hears `initialize` once |
 //! | `setup`, `conversations` | the agent sets each conversation up once; a later load is answered here |
+//! | `early` | a load is answered when all of it was shown, whatever the agent does |
 //! | `continuity` | whether a loaded conversation is still the one that was left; a lost one is told |
 //! | `calls` | an answer finds its asker under the asker's own id, or nobody |
 //! | `turns`, `cancel` | one turn at a time; a cancel hits what it was meant for, or nothing |
@@ -33,6 +34,7 @@ mod cancel;
 mod continuity;
 mod conversations;
 mod door;
+mod early;
 mod ending;
 mod handshake;
 mod lines;
@@ -176,6 +178,7 @@ pub struct Server {
     handshake: handshake::Handshake,
     calls: calls::Calls,
     conversations: conversations::Conversations,
+    early: early::Early,
     /// The conversation whose load failed last.
     failed: Option<continuity::Failed>,
     turns: turns::Turns,
@@ -206,6 +209,7 @@ impl Server {
             handshake: handshake::Handshake::default(),
             calls: calls::Calls::default(),
             conversations: conversations::Conversations::default(),
+            early: early::Early::default(),
             failed: None,
             turns: turns::Turns::default(),
             asks: asks::Asks::default(),
@@ -239,6 +243,7 @@ impl Server {
         }
         self.expire_asks(now, out);
         self.expire_handshake(now, out);
+        self.release_held(now, out);
         self.settle(now, out);
         for action in &mut out[before..] {
             // An answer may have outgrown the limit by its asker's own id.
@@ -257,10 +262,15 @@ impl Server {
     /// When [`Event::Tick`] is wanted next.
     #[must_use]
     pub fn deadline(&self) -> Option<u64> {
-        [self.asks.deadline(), self.turns.deadline(), self.handshake_deadline()]
-            .into_iter()
-            .flatten()
-            .min()
+        [
+            self.asks.deadline(),
+            self.turns.deadline(),
+            self.handshake_deadline(),
+            self.early.deadline(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     /// Busy (a turn runs or waits) or idle, and since when.

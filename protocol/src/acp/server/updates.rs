@@ -36,6 +36,9 @@ impl Server {
             }
             opening.conn
         });
+        if opened_by.is_some() {
+            self.early.heard(&session, now);
+        }
         let creating = !live && opened_by.is_none() && self.creates().next().is_some();
 
         let journal = if creating {

@@ -9,6 +9,7 @@ mod bytes;
 mod cancel;
 mod continuity;
 mod door;
+mod early;
 mod ending;
 mod framing;
 mod handshake;
