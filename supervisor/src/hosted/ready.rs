@@ -265,6 +265,7 @@ pub async fn make(making: Making<'_>) -> Result<Ready, StartError> {
     }
     enforcement.push(bounds.summary());
     enforcement.push(identity(making.alone));
+    enforcement.extend(shared_limits(making.alone));
     enforcement.push(matrix.summary());
     enforcement.push(format!("tcp ports {} claimed", environment::first_and_last(ports)));
     Ok(Ready {
@@ -304,6 +305,15 @@ fn identity(alone: bool) -> String {
     let namespace = if users::in_own_namespace() { "own" } else { "the machine's" };
     let shared = if alone { "this worker's alone" } else { "shared with others" };
     format!("uid {} {shared}, user namespace {namespace}", nix::unistd::geteuid())
+}
+
+/// What else the kernel counts by user ([SECURITY.md] lists it), for the status. To try it would take it from the user's other programs.
+fn shared_limits(alone: bool) -> Option<String> {
+    (!alone).then(|| {
+        "counted by the kernel for all that this user runs, so any of it can use them up: processes, inotify instances and watches, \
+         pending signals, message queues, keys, pipe buffers"
+            .to_owned()
+    })
 }
 
 fn no_probe(error: &SpawnError) -> StartError {

@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use casemate_protocol::ids::Generation;
 use casemate_protocol::tier::Tier;
 use casemate_protocol::token::Audience;
 use casemate_protocol::worker::{Evidence, Quiesce, Repository};
@@ -130,7 +131,7 @@ fn a_half_made_clone_is_redone_and_a_whole_one_is_kept() {
     worker.stop();
 }
 
-fn quiesce(slot: &Slot, address: std::net::SocketAddr) -> Option<Evidence> {
+pub(crate) fn quiesce(slot: &Slot, address: std::net::SocketAddr) -> Option<Evidence> {
     let control = slot.token(Audience::Control);
     let answer = call(address, "POST", "/v1/quiesce", Some(&control), "").1;
     match serde_json::from_str(&answer).unwrap() {
@@ -243,5 +244,68 @@ fn programs_and_variables_that_an_agent_plants_are_not_what_our_git_runs_with() 
             assert!(!writable.iter().any(|place| part.starts_with(place)), "{path}");
         }
         worker.stop();
+    }
+}
+
+/// What command line tools keep in a HOME, planted by an agent: nothing of ours reads any of it but the git that runs behind the wall.
+/// Whoever opens a fifo waits for ever.
+#[test]
+fn nothing_of_ours_reads_what_tools_keep_in_a_home_but_git_behind_the_wall() {
+    const KEPT: [&str; 16] = [
+        ".netrc",
+        ".npmrc",
+        ".curlrc",
+        ".wgetrc",
+        ".ssh/config",
+        ".ssh/known_hosts",
+        ".git-credentials",
+        ".gnupg/gpg.conf",
+        ".claude.json",
+        ".claude/settings.json",
+        ".claude/.credentials.json",
+        ".codex/config.toml",
+        ".codex/auth.json",
+        ".gemini/settings.json",
+        ".config/opencode/opencode.json",
+        ".config/casemate/config.toml",
+    ];
+    for (tier, who) in ALL {
+        let mut slot = Slot::new(tier, who);
+        let (worker, address) = slot.serve();
+        let mut client = Client::attach(address, &slot.token(Audience::Attach)).unwrap();
+        client.initialize();
+        let session = client.new_session();
+        let outside = slot.config.volume.join("state");
+        let settings = "[core]\n fsmonitor = $HOME/monitor\n sshCommand = $HOME/monitor\n pager = $HOME/monitor\n\
+                        [credential]\n helper = !$HOME/monitor\n[alias]\n status = !$HOME/monitor\n";
+        client.shell(
+            &session,
+            &format!(
+                "cd; printf '#!/bin/sh\necho ran >> %s/ran\ntouch {0}/escaped\nls {0} >> %s/listing 2>&1\nexit 1\n' $HOME $HOME > monitor; \
+                 chmod +x monitor; cat > .gitconfig <<END\n{settings}END\n\
+                 for file in {1}; do mkdir -p $(dirname $file); mkfifo $file; done",
+                outside.display(),
+                KEPT.join(" ")
+            ),
+        );
+        drop(client);
+        let home = slot.session().join("home");
+        for kept in KEPT {
+            assert!(home.join(kept).exists(), "{tier} {who:?} {kept}");
+        }
+        let control = slot.token(Audience::Control);
+        assert_eq!(call(address, "GET", "/v1/patch", Some(&control), "").0, 200);
+        assert!(quiesce(&slot, address).is_some(), "{tier} {who:?}: git status gave its answer");
+        worker.stop();
+        assert!(home.join("ran").exists(), "{tier} {who:?}: git did not read its own");
+        assert!(!outside.join("escaped").exists(), "{tier} {who:?}");
+        let listing = fs::read_to_string(home.join("listing")).unwrap();
+        assert!(!listing.contains("provisioned.json"), "{tier} {who:?}: {listing}");
+        // The next start makes anew what is half made and looks at the clone: by no settings of the agent's.
+        let _ = fs::remove_file(home.join(".gitconfig"));
+        nix::unistd::mkfifo(&home.join(".gitconfig"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        slot.hand_over(&home);
+        slot.config.generation = Generation(2);
+        slot.serve().0.stop();
     }
 }

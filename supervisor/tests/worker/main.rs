@@ -33,6 +33,7 @@ mod separate;
 mod sharing;
 mod siblings;
 mod slow;
+mod stops;
 #[cfg(target_arch = "x86_64")]
 mod taken_over;
 mod tls;

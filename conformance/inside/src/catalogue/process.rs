@@ -266,7 +266,39 @@ pub(super) const ATTACKS: &[Attack] = &[
         Ok(nix::unistd::getsid(Some(raw(shot.process()?))).map(drop)?)
     })
     .leaks(),
+    process(
+        "process-use-up-signals",
+        "takes from the signals that may wait for all of its user's processes, as the other session's own count shows",
+        "getrlimit(2) RLIMIT_SIGPENDING",
+        use_up_signals,
+    )
+    .leaks()
+    .namespace(&["ENOENT"]),
 ];
+
+/// One of the limits that the kernel counts by user: of this one proc shows the count, and a few of tens of thousands do no harm. They wait
+/// for this process and go with it.
+fn use_up_signals(shot: &Shot<'_>) -> io::Result<()> {
+    const MANY: u32 = 64;
+    // Real-time signals wait one by one (signal(7)).
+    const REAL_TIME: i64 = 40;
+    let other = shot.process_entry("status")?;
+    let waiting = || -> io::Result<u32> {
+        let status = fs::read_to_string(&other)?;
+        let queue = status.lines().find_map(|line| line.strip_prefix("SigQ:"));
+        let count = queue.and_then(|queue| queue.trim().split('/').next()?.parse().ok());
+        count.ok_or_else(|| untried("proc does not show how many there are"))
+    };
+    nix::sys::signal::SigSet::all().thread_block()?;
+    let before = waiting()?;
+    let own = process::getpid();
+    for _ in 0..MANY {
+        call(Call::TGKILL, &mut [number(own), number(own), Arg::Number(REAL_TIME)])?;
+    }
+    // Others of the user's come and go meanwhile.
+    let taken = waiting()?.saturating_sub(before);
+    if taken >= MANY / 2 { Ok(()) } else { Err(Errno::PERM.into()) }
+}
 
 fn first_mapping(pid: Pid) -> usize {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();

@@ -137,6 +137,63 @@ fn refusals_have_the_errno_that_callers_expect() {
     });
 }
 
+/// The one thing that a policy may leave to the agent or not: to put filters on itself, by either call that does (seccomp(2), prctl(2)).
+#[test]
+fn filters_of_the_agents_own_are_the_policys_to_forbid() {
+    const OTHER: i32 = libc::EXDEV;
+    let rule = |name: &str, mode: u32| {
+        format!(
+            "[[syscall]]\nnames = [\"{name}\"]\nerrno = \"EACCES\"\n\
+             when = [{{ arg = 0, bits = 32, op = \"equal\", value = {mode} }}{}]\nreason = \"r\"\n",
+            if name == "prctl" {
+                ", { arg = 1, bits = 64, op = \"equal\", value = 2 }"
+            } else {
+                ""
+            }
+        )
+    };
+    let forbids = format!(
+        "{DEVELOPER}\n{}{}",
+        rule("seccomp", libc::SECCOMP_SET_MODE_FILTER),
+        rule("prctl", libc::PR_SET_SECCOMP.cast_unsigned())
+    );
+    // Refuses getpriority(2) in words that nobody else uses.
+    let number = u32::try_from(libc::SYS_getpriority).unwrap();
+    let line = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
+    let load = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+    let equal = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+    let end = (libc::BPF_RET | libc::BPF_K) as u16;
+    let filter = [
+        line(load, 0, 0, 0),
+        line(equal, 0, 1, number),
+        line(end, 0, 0, libc::SECCOMP_RET_ERRNO | OTHER as u32),
+        line(end, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
+    let at = (&raw const program).expose_provenance() as u64;
+    let (by_seccomp, by_prctl) = (
+        (libc::SYS_seccomp, [u64::from(libc::SECCOMP_SET_MODE_FILTER), 0, at, 0, 0, 0]),
+        (libc::SYS_prctl, [libc::PR_SET_SECCOMP as u64, 2, at, 0, 0, 0]),
+    );
+    let site = Site::new();
+    for (text, forbidden) in [(DEVELOPER, false), (forbids.as_str(), true)] {
+        let wall = Wall::build(&Policy::parse(text).unwrap(), &site.places).unwrap();
+        for (number, arguments) in [by_seccomp, by_prctl] {
+            let (set, answer) = confined(&wall, || {
+                assert!(call(libc::SYS_getpriority, [0; 6]).is_ok());
+                let set = call(number, arguments);
+                (set, call(libc::SYS_getpriority, [0; 6]))
+            });
+            if forbidden {
+                assert_eq!(set, Err(libc::EACCES), "{number}");
+                assert!(answer.is_ok(), "{number}");
+            } else {
+                assert_eq!((set, answer), (Ok(0), Err(OTHER)), "{number}");
+            }
+        }
+    }
+}
+
 /// How a child ended that installed programs and then ran `attack`: its exit code, or the signal that killed it.
 fn end_of_child(programs: &[Program], attack: fn() -> i32) -> Result<i32, i32> {
     use nix::sys::wait::{WaitStatus, waitpid};
