@@ -1,0 +1,49 @@
+# Images of Pods without a registry and without a container engine: docker archives of one layer, the same bytes each time.
+# shellcheck shell=bash disable=SC2154
+
+build_images() { # folder
+    local images=$1 root
+    mkdir -p "$images"
+    root=$(mktemp -d)
+    mkdir -p "$root/bin" "$root/etc" "$root/tmp" "$root/proc" "$root/dev" "$root/sys"
+    chmod 1777 "$root/tmp"
+    cp "$(command -v busybox)" "$root/bin/busybox"
+    # The container of every Pod that holds its namespaces: it has nothing to do but to be there.
+    archive "$root" localhost/pause:1 '["/bin/busybox","sleep","infinity"]' "$images/pause.tar"
+    local applet
+    for applet in $("$root/bin/busybox" --list); do
+        [ "$applet" = busybox ] || ln -s busybox "$root/bin/$applet"
+    done
+    printf 'root:x:0:0:root:/:/bin/sh\nuser:x:1000:1000:user:/tmp:/bin/sh\n' >"$root/etc/passwd"
+    printf 'root:x:0:\nuser:x:1000:\n' >"$root/etc/group"
+    archive "$root" localhost/busybox:1 '["/bin/sh"]' "$images/busybox.tar"
+    rm -rf "$root"
+}
+
+# Writes a docker archive (moby's image specification 1.2: manifest.json, the configuration, one layer).
+archive() { # folder, name, command as JSON, file
+    local work layer config architecture
+    work=$(mktemp -d)
+    tar -C "$1" --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner -cf "$work/layer.tar" .
+    layer=$(sha256sum "$work/layer.tar" | cut -d ' ' -f 1)
+    architecture=$("$go" env GOARCH)
+    printf '{"architecture":"%s","os":"linux","config":{"Env":["PATH=/bin"],"Cmd":%s},"rootfs":{"type":"layers","diff_ids":["sha256:%s"]}}' \
+        "$architecture" "$3" "$layer" >"$work/config"
+    config=$(sha256sum "$work/config" | cut -d ' ' -f 1).json
+    mv "$work/config" "$work/$config"
+    printf '[{"Config":"%s","RepoTags":["%s"],"Layers":["layer.tar"]}]' "$config" "$2" >"$work/manifest.json"
+    tar -C "$work" --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner -cf "$4" "$config" layer.tar manifest.json
+    rm -rf "$work"
+}
+
+# Imports archives into every node's containerd.
+load_images() { # file...
+    local file node
+    for node in "$run"/nodes/*; do
+        for file in "$@"; do
+            file=$(realpath -e "$file") || die 66 "no such file: $file"
+            inside ctr --address "$node/containerd.sock" --namespace k8s.io images import "$file" >>"$run/logs/images.log" 2>&1 ||
+                { tail -n 5 "$run/logs/images.log" >&2; die 70 "${node##*/}'s containerd does not take $file"; }
+        done
+    done
+}

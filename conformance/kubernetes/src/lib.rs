@@ -1,0 +1,11 @@
+//! A real Kubernetes for tests: the cluster of `conformance/cluster`, or a user's own.
+//!
+//! [`Cluster`] is found by the environment, [`Namespace`] is one test's room in it, and [`pod`] has the shapes of Pods
+//! that tests vary. Everything is asked of the cluster by kubectl, so that what a test does can be done by hand.
+
+mod cluster;
+mod namespace;
+pub mod pod;
+
+pub use cluster::{Cluster, Said};
+pub use namespace::Namespace;

@@ -1,0 +1,11 @@
+//! That the cluster which other tests stand on is a real one: what it admits and refuses, its storage, its network, its
+//! nodes, and that nothing of it stays behind.
+
+#![expect(clippy::unwrap_used, reason = "a test that panics has failed, which is what it is for")]
+
+mod admission;
+mod lifecycle;
+mod network;
+mod nodes;
+mod storage;
+mod web;
