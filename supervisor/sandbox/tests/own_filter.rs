@@ -91,6 +91,24 @@ const REFUSED: &[Attack] = &[
     ("a trigger of time", libc::SYS_timer_create, [0; 6]),
 ];
 
+/// What a supervisor may and an init may not, as [`REFUSED`]. No file is touched: the names are empty.
+const REFUSED_TO_INIT: &[Attack] = &[
+    ("a file to be written", libc::SYS_openat, [NOBODY, 0, 1, 0, 0, 0]),
+    ("a file to be read and written", libc::SYS_openat, [NOBODY, 0, 2, 0, 0, 0]),
+    ("a file that is made", libc::SYS_openat, [NOBODY, 0, 0x40, 0o600, 0, 0]),
+    ("a file beneath a directory", libc::SYS_openat2, [NOBODY, 0, 0, 24, 0, 0]),
+    ("a directory", libc::SYS_mkdirat, [NOBODY, 0, 0o700, 0, 0, 0]),
+    ("another name", libc::SYS_renameat2, [NOBODY, 0, NOBODY, 0, 0, 0]),
+    ("a mode", libc::SYS_fchmod, [NOBODY, 0, 0, 0, 0, 0]),
+    ("less of a file", libc::SYS_ftruncate, [NOBODY, 0, 0, 0, 0, 0]),
+    ("a write at a place", libc::SYS_pwrite64, [NOBODY, 0, 0, 0, 0, 0]),
+    ("a client", libc::SYS_accept4, [NOBODY, 0, 0, 0, 0, 0]),
+    ("a pipe", libc::SYS_pipe2, [0, 0, 0, 0, 0, 0]),
+    ("a domain of its own", libc::SYS_landlock_create_ruleset, [0, 0, 0, 0, 0, 0]),
+    ("another process, held", libc::SYS_pidfd_open, [NOBODY, 0, 0, 0, 0, 0]),
+    ("a terminal", libc::SYS_ioctl, [NOBODY, 0x5441, 0, 0, 0, 0]),
+];
+
 fn main() {
     support::main(TESTS, |verb, rest| match (verb, rest) {
         ("attack", [number, arguments @ .., worn]) => {
@@ -137,20 +155,28 @@ fn tried(number: libc::c_long, arguments: [u64; 6], worn: Option<Role>) -> Outpu
 }
 
 fn attacks() {
-    for (what, number, arguments) in REFUSED {
-        let open = tried(*number, *arguments, None);
-        let open = String::from_utf8(open.stdout).unwrap();
+    let errno = |(_, number, arguments): &Attack, worn| {
+        String::from_utf8(tried(*number, *arguments, worn).stdout).unwrap()
+    };
+    let refused = |attack: &Attack, roles: &[Role]| {
+        let (what, open) = (attack.0, errno(attack, None));
         assert!(open.starts_with("errno "), "{what}: without the filter: {open:?}");
         assert_ne!(open, "errno 1\n", "{what}: EPERM without the filter proves nothing");
-        let confined = tried(*number, *arguments, Some(Role::Supervisor));
-        let said = String::from_utf8(confined.stdout).unwrap();
-        assert_eq!(said, "errno 1\n", "{what}: with the filter; without: {open}");
+        for role in roles {
+            let said = errno(attack, Some(*role));
+            assert_eq!(said, "errno 1\n", "{what}, {role:?}: with the filter; without: {open}");
+        }
+    };
+    REFUSED.iter().for_each(|attack| refused(attack, &[Role::Supervisor, Role::Init]));
+    for attack in REFUSED_TO_INIT {
+        refused(attack, &[Role::Init]);
+        assert_ne!(errno(attack, Some(Role::Supervisor)), "errno 1\n", "{}", attack.0);
     }
 }
 
 /// With arguments that make none of them do anything, were they allowed.
 fn deadly() {
-    for role in [Role::Supervisor, Role::Porter] {
+    for role in [Role::Supervisor, Role::Porter, Role::Init] {
         let rules = role.rules().unwrap();
         for rule in rules.iter().filter(|rule| rule.verb == Verb::Kill) {
             let Some(number) = casemate_sandbox::syscall_number(&rule.name) else { continue };

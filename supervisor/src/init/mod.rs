@@ -163,7 +163,7 @@ fn start(options: Options) -> Result<u8, Refused> {
         write(file, &said).map_err(|error| cannot_create("--report", name, &error))?;
     }
     // Nothing of this process's work is left but to start, to wait and to end.
-    casemate_sandbox::shield::confine(Role::Supervisor).map_err(|error| broken(&error))?;
+    casemate_sandbox::shield::confine(Role::Init).map_err(|error| broken(&error))?;
     let code = watch::run(spawner, chosen.walls.scope, limits, options.grace(), |session| {
         spawn(
             session,

@@ -1,6 +1,9 @@
 //! Rules that would grant a mounted secret, by whatever name, tried from behind them.
 
-use super::*;
+use std::fs;
+
+use crate::pod;
+use crate::site::{Site, said};
 
 /// A policy with one rule more than the default one.
 fn with(site: &Site, path: &str) -> String {

@@ -122,7 +122,7 @@ impl Slot {
     }
 
     pub(crate) fn start(&self) -> Worker {
-        self.start_by(crate::traced::before())
+        self.start_by(crate::traced::before("worker"))
     }
 
     /// As [`Slot::start`], by another program with its arguments.
@@ -194,7 +194,7 @@ impl Worker {
         directory: &Path,
         first: impl FnOnce(Pid),
     ) -> Self {
-        Self::start_by(crate::traced::before(), who, config, directory, first)
+        Self::start_by(crate::traced::before("worker"), who, config, directory, first)
     }
 
     /// As [`Worker::start`], by another program with its arguments.

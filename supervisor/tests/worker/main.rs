@@ -38,6 +38,7 @@ mod stops;
 mod taken_over;
 mod tls;
 mod told;
+#[path = "../traced/mod.rs"]
 mod traced;
 mod turns;
 mod view;

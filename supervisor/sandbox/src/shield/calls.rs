@@ -1,9 +1,12 @@
 //! The lists of calls that a process of ours may make, as they are written in `*.calls`.
 //!
 //! Pure: text in, rules out. The texts are part of the program; [`super::filter`] makes a seccomp program of them, and
-//! `conformance/supervisor-calls` compares them with what was made.
+//! `conformance/supervisor-calls` compares them with what was made, and writes them.
 
 use casemate_protocol::policy::{Comparison, Condition, Width};
+
+/// Stands for the reason in a line that `conformance/supervisor-calls --write` added, until a person writes it. A list with one is not done.
+pub const NO_REASON: &str = "?";
 
 /// A process of ours that wears a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,6 +17,8 @@ pub enum Role {
     Launcher,
     /// Looks up names and makes sockets for a supervisor of many sessions.
     Porter,
+    /// Starts one command, waits for it and ends it: `casemate-supervisor exec`.
+    Init,
 }
 
 /// What becomes of a call.
@@ -70,7 +75,7 @@ impl Verb {
 
 impl Role {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Supervisor, Self::Launcher, Self::Porter];
+    pub const ALL: [Self; 4] = [Self::Supervisor, Self::Launcher, Self::Porter, Self::Init];
 
     /// Its name in reports.
     #[must_use]
@@ -79,6 +84,7 @@ impl Role {
             Self::Supervisor => "supervisor",
             Self::Launcher => "launcher",
             Self::Porter => "porter",
+            Self::Init => "init",
         }
     }
 
@@ -91,6 +97,7 @@ impl Role {
             Self::Supervisor => include_str!("supervisor.calls"),
             Self::Launcher => include_str!("launcher.calls"),
             Self::Porter => include_str!("porter.calls"),
+            Self::Init => include_str!("init.calls"),
         })
     }
 }
@@ -112,7 +119,11 @@ impl Rule {
     }
 }
 
-fn parse(text: &str) -> Result<Vec<Rule>, BadLine> {
+/// The rules of a list's text.
+///
+/// # Errors
+/// [`BadLine`].
+pub fn parse(text: &str) -> Result<Vec<Rule>, BadLine> {
     let mut rules = Vec::new();
     for (line, text) in (1..).zip(text.lines()) {
         if !text.is_empty() && !text.starts_with('#') {
@@ -206,6 +217,7 @@ mod tests {
             let rules = role.rules().unwrap();
             for (at, rule) in rules.iter().enumerate() {
                 assert!(syscalls::find(&rule.name).is_some(), "{rule:?}");
+                assert_ne!(rule.why, NO_REASON, "say why: {rule:?}");
                 for earlier in &rules[..at] {
                     let same = earlier.name == rule.name;
                     assert!(!same || earlier.when != rule.when, "twice: {rule:?}");

@@ -72,10 +72,12 @@ impl Confined {
 }
 
 /// For every thread, of which there is one. The refusals of those who deal with strangers go to the kernel's audit as well. By the
-/// flags `conformance/supervisor-calls` tells one role from the other, and by TSYNC all from a wall.
+/// flags `conformance/supervisor-calls` tells a worker's roles from each other, and by TSYNC all from a wall.
 fn install(program: &Program, role: Role) -> Result<(), ShieldError> {
     let flags = match role {
-        Role::Supervisor => libc::SECCOMP_FILTER_FLAG_TSYNC | libc::SECCOMP_FILTER_FLAG_LOG,
+        Role::Supervisor | Role::Init => {
+            libc::SECCOMP_FILTER_FLAG_TSYNC | libc::SECCOMP_FILTER_FLAG_LOG
+        }
         Role::Launcher => libc::SECCOMP_FILTER_FLAG_TSYNC,
         Role::Porter => {
             libc::SECCOMP_FILTER_FLAG_TSYNC

@@ -1,48 +1,27 @@
 //! `casemate-supervisor exec --learn`: refused, learned, accepted, and then let through by these rules and no fewer.
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test ends at the first thing that is not as it should be"
-)]
 
 use std::fs;
 use std::net::TcpListener;
+use std::ops::Deref;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::Command;
 
 use casemate_protocol::policy::{Diff, Policy, built_in};
 use nix::unistd::geteuid;
-use tempfile::TempDir;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_casemate-supervisor");
+use crate::site::{PROGRAM, Site, said};
+
 /// Of a process's own memory: refused by the filter, and by nothing else.
 const CALL: &str = "exit(syscall(`uname -m` =~ /x86/ ? 310 : 270, $$, 0, 0, 0, 0, 0) == 0 ? 0 : 1)";
 
-struct Site(TempDir);
+/// A site with a user's home, which has a key, and a place for what is learned.
+struct Learning(Site);
 
-impl Site {
+impl Learning {
     fn new() -> Self {
-        let root = TempDir::with_prefix("casemate-learn-").unwrap();
-        fs::set_permissions(root.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        for name in ["work", "home", "scratch", "outside/made", "user/.ssh", "learned"] {
-            fs::create_dir_all(root.path().join(name)).unwrap();
-        }
-        for name in ["outside/secret", "user/.ssh/key", "user/notes"] {
-            fs::write(root.path().join(name), "sentinel").unwrap();
-        }
-        if geteuid().is_root() {
-            let done = Command::new("chown").args(["-R", "1000:1000"]).arg(root.path()).status();
-            assert!(done.unwrap().success());
-        }
-        Self(root)
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn text(&self, name: &str) -> String {
-        self.path(name).display().to_string()
+        let files = ["outside/secret", "user/.ssh/key", "user/notes"];
+        Self(Site::with(&["outside/made", "user/.ssh", "learned"], &files))
     }
 
     fn learned(&self) -> String {
@@ -50,18 +29,8 @@ impl Site {
     }
 
     fn exec(&self, options: &[&str], script: &str) -> (i32, String, String) {
-        let mut command = Command::new(PROGRAM);
-        command.arg("exec").env("HOME", self.path("user"));
-        for place in ["work", "home", "scratch"] {
-            command.arg(format!("--{place}")).arg(self.path(place));
-        }
-        if geteuid().is_root() {
-            command.args(["--user", "1000"]);
-        }
-        command.args(options).args(["--", "bash", "-c", script]).stdin(Stdio::null());
-        let output = command.output().unwrap();
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
+        let mut command = self.command(&[], options, &["bash", "-c", script]);
+        said(command.env("HOME", self.path("user")).output().unwrap())
     }
 
     /// Under a policy's text.
@@ -80,6 +49,14 @@ impl Site {
     fn learn(&self, policy: &str, script: &str) -> (i32, String, String) {
         let file = self.text("learned/policy.toml");
         self.exec(&["--policy", policy, "--learn", &file], script)
+    }
+}
+
+impl Deref for Learning {
+    type Target = Site;
+
+    fn deref(&self) -> &Site {
+        &self.0
     }
 }
 
@@ -105,7 +82,7 @@ fn those(said: &str, how: &str) -> Vec<String> {
 
 #[test]
 fn what_was_learned_lets_the_run_pass_and_with_a_line_less_it_does_not() {
-    let site = Site::new();
+    let site = Learning::new();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let script = script(&site.path("outside"), listener.local_addr().unwrap().port());
     let all = ["write", "read", "connect", "syscall", "socket"];
@@ -147,7 +124,7 @@ fn what_was_learned_lets_the_run_pass_and_with_a_line_less_it_does_not() {
 
 #[test]
 fn the_report_says_which_layers_stand_meanwhile() {
-    let site = Site::new();
+    let site = Learning::new();
     let (file, report) = (site.text("learned/policy.toml"), site.text("learned/report"));
     let (code, _, words) = site.exec(&["--learn", &file, "--report", &report], "true");
     assert_eq!(code, 0, "{words}");
@@ -164,7 +141,7 @@ fn the_report_says_which_layers_stand_meanwhile() {
 
 #[test]
 fn credentials_stay_closed_and_no_rule_opens_them() {
-    let site = Site::new();
+    let site = Learning::new();
     let user = site.text("user");
     let script = format!(
         "cat {user}/notes && echo notes pass; cat {user}/.ssh/key && echo keys pass; ls {user} >/dev/null && echo list passes; \
@@ -187,7 +164,7 @@ fn credentials_stay_closed_and_no_rule_opens_them() {
 
 #[test]
 fn what_fails_by_itself_or_has_another_way_is_not_learned() {
-    let site = Site::new();
+    let site = Learning::new();
     let closed = site.path("outside/closed");
     fs::write(&closed, "").unwrap();
     fs::set_permissions(&closed, fs::Permissions::from_mode(0o000)).unwrap();
@@ -209,7 +186,7 @@ fn what_fails_by_itself_or_has_another_way_is_not_learned() {
 /// That a socket is made is no news; that it reaches somebody is.
 #[test]
 fn a_unix_socket_is_learned_where_somebody_listens() {
-    let site = Site::new();
+    let site = Learning::new();
     let path = site.path("outside/socket");
     let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).unwrap();
@@ -227,7 +204,7 @@ fn a_unix_socket_is_learned_where_somebody_listens() {
 
 #[test]
 fn it_is_refused_where_it_may_not_be() {
-    let site = Site::new();
+    let site = Learning::new();
     let file = site.text("learned/policy.toml");
     let refused = |options: &[&str], code: i32, word: &str| {
         let (found, said, words) = site.exec(options, "echo ran");
@@ -242,6 +219,10 @@ fn it_is_refused_where_it_may_not_be() {
     refused(&["--learn", "/nowhere/policy.toml"], 73, "--learn");
     // What was refused leaves nothing.
     assert!(!site.path("policy.toml").exists() && !site.path("learned/policy.toml").exists());
+    // Nor does a command that is not there.
+    let output = site.command(&[], &["--learn", &file], &["no-such-program"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(127));
+    assert!(!site.path("learned/policy.toml").exists());
     // Whatever has the name stays, a link to nowhere included.
     let (mine, link) = (site.text("learned/mine"), site.text("learned/link"));
     fs::write(&mine, "precious").unwrap();
