@@ -1,9 +1,11 @@
-//! Git inside a session, with real git and real remotes over HTTP, in each tier.
+//! Git inside a session, with real git and real remotes over HTTP, in each tier, and in a worker that several sessions share.
 // Test code: a panic is the failure report. Clippy knows that only of `#[test]` functions.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails there")]
 
+use std::collections::HashSet;
 use std::time::Duration;
 
+use casemate_suite::attach::resume;
 use casemate_suite::git_http::GitHttp;
 use casemate_suite::place::{Place, git};
 use casemate_suite::raw_host::RawHost;
@@ -37,8 +39,19 @@ fn remotes(place: &Place) -> GitHttp {
     GitHttp::start(&place.path().join("served")).unwrap()
 }
 
-fn works_wholly(tier: &str) {
+/// What the script tried, each of which has to be `ok`.
+fn operations() -> Vec<&'static str> {
+    let (_, rest) = SCRIPT.split_once("for operation in ").unwrap();
+    let (names, _) = rest.split_once(';').unwrap();
+    let names: Vec<_> = names.split_ascii_whitespace().filter(|word| *word != "\\").collect();
+    assert!(names.len() > 25, "{names:?}");
+    names
+}
+
+/// In each of so many sessions, one after the other.
+fn works_wholly(tier: &str, profile: &str, sessions: usize) {
     let place = Place::new();
+    place.profile("default", profile);
     let remote = remotes(&place);
     let up = place.run(
         &mut place.casemate(&["up", "--detach", "--tier", tier]),
@@ -50,32 +63,41 @@ fn works_wholly(tier: &str) {
     let options = ["--repo", &remote.url("sample.git"), "--connect", &port];
     let mut host = RawHost::start(&mut place.bridge(&options)).unwrap();
     host.initialize().unwrap();
-    let session = host.new_session(&place).unwrap();
     let served = remote.url("");
     let check = format!("!sh sh check.sh {}", served.trim_end_matches('/'));
-    let said = host.say(&session, &check).unwrap();
-    let expected: Vec<&str> = SCRIPT
-        .split_once("for operation in ")
-        .and_then(|(_, rest)| rest.split_once(';'))
-        .map(|(names, _)| names.split_ascii_whitespace().filter(|word| *word != "\\").collect())
-        .unwrap();
-    assert!(expected.len() > 25, "{expected:?}");
-    for name in expected {
-        assert!(said.lines().any(|line| line == format!("ok {name}")), "{tier}: {name}\n{said}");
+    // All are there while each is tried.
+    let all: Vec<String> = (0..sessions).map(|_| host.new_session(&place).unwrap()).collect();
+    let slots: HashSet<_> =
+        all.iter().map(|session| resume(&place, session).session.slot).collect();
+    assert_eq!(slots.len(), 1, "they are in one worker");
+    for session in &all {
+        let said = host.say(session, &check).unwrap();
+        for name in operations() {
+            let is_ok = said.lines().any(|line| line == format!("ok {name}"));
+            assert!(is_ok, "{tier}, {profile}: {name}\n{said}");
+        }
+        assert!(!said.contains("FAILED"), "{tier}, {profile}\n{said}");
+        let sample = place.path().join("served/sample.git");
+        let outside = git(&sample, &["log", "--format=%s", "from-session"]);
+        assert!(outside.lines().any(|subject| subject == "amended"), "{outside}");
+        // The next finds the remotes as this one did.
+        git(&sample, &["branch", "-q", "-D", "from-session", "with-part"]);
+        git(&place.path().join("served/part.git"), &["branch", "-q", "-D", "mine"]);
     }
-    assert!(!said.contains("FAILED"), "{tier}\n{said}");
-    let outside =
-        git(&place.path().join("served/sample.git"), &["log", "--format=%s", "from-session"]);
-    assert!(outside.lines().any(|subject| subject == "amended"), "{outside}");
     assert!(host.quit(&place).success());
 }
 
 #[test]
 fn git_works_wholly_in_tier_namespace() {
-    works_wholly("namespace");
+    works_wholly("namespace", "", 1);
 }
 
 #[test]
 fn git_works_wholly_in_tier_domain() {
-    works_wholly("domain");
+    works_wholly("domain", "", 1);
+}
+
+#[test]
+fn git_works_wholly_in_each_of_two_sessions_that_share_a_worker() {
+    works_wholly("domain", "sharing = \"user\"\n", 2);
 }
