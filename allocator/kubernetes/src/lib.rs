@@ -3,3 +3,4 @@
 //! Pure: no client, no clock, no randomness. What the resources mean is decided in `casemate-allocator-core`.
 
 pub mod resource;
+pub mod slot;

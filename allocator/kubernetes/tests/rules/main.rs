@@ -4,6 +4,8 @@
 //! costs: `CASEMATE_KUBECTL="conformance/cluster kubectl" cargo test -p casemate-kubernetes --test rules -- --ignored`.
 
 mod cases;
+#[path = "../kubectl/mod.rs"]
+mod kubectl;
 mod server;
 
 use std::collections::BTreeSet;
