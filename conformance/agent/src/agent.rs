@@ -217,9 +217,10 @@ impl Agent {
         let stop = turn.work(verb);
         // Cleared before the answer: the client may prompt again as soon as it has that.
         let _ = self.with(&turn.session, |session| session.turn = None);
-        let reason = if stop == Stop::Cancelled { "cancelled" } else { "end_turn" };
+        let cancelled = matches!(stop, Stop::Cancelled | Stop::Late { cancelled: true, .. });
+        let reason = if cancelled { "cancelled" } else { "end_turn" };
         self.wire.answer(id, &json!({"stopReason": reason}));
-        if let Stop::Late(count) = stop {
+        if let Stop::Late { count, .. } = stop {
             for index in 1..=count {
                 turn.say(&format!("late {index}"));
             }

@@ -26,7 +26,10 @@ pub(crate) enum Stop {
     EndTurn,
     Cancelled,
     /// Updates that are to be sent after the final answer.
-    Late(u64),
+    Late {
+        count: u64,
+        cancelled: bool,
+    },
 }
 
 /// What a turn works with.
@@ -136,7 +139,10 @@ impl Turn {
                     self.say(&numbered(index, bytes));
                 }
             }
-            Verb::Late(count) => return Stop::Late(count),
+            Verb::Late { count, millis } => {
+                let cancelled = self.cancel.wait(Duration::from_millis(millis));
+                return Stop::Late { count, cancelled };
+            }
             Verb::Exit(code) => leave(i32::from(code)),
             Verb::Die(signal) => die(signal),
             Verb::Garbage => {

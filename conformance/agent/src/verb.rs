@@ -13,7 +13,7 @@ pub const USAGE: &str = "\
 !perm             ask for a permission; prints the outcome
 !sleep N          wait N seconds (fractions allowed); a cancel ends it
 !updates N BYTES  send N message chunks of BYTES each
-!late N           end the turn, then send N message chunks
+!late N [SECONDS] wait so long (a cancel ends it), end the turn, then send N message chunks
 !exit N           leave with exit code N in the middle of the turn
 !die SIG          die by a signal (`KILL`, `ABRT`, or a number)
 !garbage          write lines that are no JSON-RPC, then end the turn
@@ -31,7 +31,7 @@ pub(crate) enum Verb {
     Permission,
     Sleep { millis: u64 },
     Updates { count: u64, bytes: usize },
-    Late(u64),
+    Late { count: u64, millis: u64 },
     Exit(u8),
     Die(Signal),
     Garbage,
@@ -61,6 +61,13 @@ fn number<T: FromStr>(word: Option<&str>, name: &str) -> Result<T, String> {
     word.parse().map_err(|_| format!("{name}: `{word}` is not a number in range"))
 }
 
+fn millis(word: Option<&str>) -> Result<u64, String> {
+    let seconds: f32 = number(word, "seconds")?;
+    let pause = std::time::Duration::try_from_secs_f32(seconds);
+    let pause = pause.map_err(|error| format!("seconds: {error}"))?;
+    Ok(u64::try_from(pause.as_millis()).unwrap_or(u64::MAX))
+}
+
 fn signal(name: &str) -> Result<Signal, String> {
     let unknown = |_| format!("`{name}` is not a signal");
     match name.parse::<i32>() {
@@ -85,17 +92,15 @@ fn parse(text: &str) -> Result<Verb, String> {
             Verb::Ask { method: method.to_owned(), params }
         }
         "!perm" => Verb::Permission,
-        "!sleep" => {
-            let seconds: f32 = number(words.next(), "seconds")?;
-            let pause = std::time::Duration::try_from_secs_f32(seconds)
-                .map_err(|error| format!("seconds: {error}"))?;
-            Verb::Sleep { millis: u64::try_from(pause.as_millis()).unwrap_or(u64::MAX) }
-        }
+        "!sleep" => Verb::Sleep { millis: millis(words.next())? },
         "!updates" => Verb::Updates {
             count: number(words.next(), "count")?,
             bytes: number(words.next(), "bytes")?,
         },
-        "!late" => Verb::Late(number(words.next(), "count")?),
+        "!late" => Verb::Late {
+            count: number(words.next(), "count")?,
+            millis: millis(words.next().or(Some("0")))?,
+        },
         "!exit" => Verb::Exit(number(words.next(), "code")?),
         "!die" => Verb::Die(signal(words.next().unwrap_or_default())?),
         "!garbage" => Verb::Garbage,

@@ -20,6 +20,7 @@ proptest! {
         let mut world = World::new(left, size, window, memory);
         for at in order {
             world.step(STEPS[at]);
+            world.overlap();
         }
         world.run_out();
         world.check_end();
