@@ -4,14 +4,15 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::mpsc;
 
 use casemate_protocol::ids::Generation;
 use casemate_protocol::tier::Tier;
 use casemate_protocol::token::Audience;
-use casemate_protocol::worker::{Evidence, Quiesce, Repository};
+use casemate_protocol::worker::{Evidence, Quiesce, Repository, StartEvent};
 
 use crate::client::Client;
-use crate::harness::{ALL, Slot, Who, call};
+use crate::harness::{ALL, LONG, Slot, Who, call};
 
 fn git(directory: &Path, args: &[&str]) -> String {
     let output = Command::new("git")
@@ -306,6 +307,18 @@ fn nothing_of_ours_reads_what_tools_keep_in_a_home_but_git_behind_the_wall() {
         nix::unistd::mkfifo(&home.join(".gitconfig"), nix::sys::stat::Mode::S_IRWXU).unwrap();
         slot.hand_over(&home);
         slot.config.generation = Generation(2);
-        slot.serve().0.stop();
+        let mut worker = slot.start();
+        // One that waits for ever is ended, which is no start.
+        let (pid, (starts, started)) = (worker.pid(), mpsc::channel::<()>());
+        let watch = std::thread::spawn(move || {
+            if started.recv_timeout(LONG) == Err(mpsc::RecvTimeoutError::Timeout) {
+                nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
+            }
+        });
+        let event = worker.outcome();
+        assert!(matches!(event, StartEvent::Ready { .. }), "{tier} {who:?}: {event:?}");
+        drop(starts);
+        watch.join().unwrap();
+        worker.stop();
     }
 }

@@ -65,11 +65,25 @@ fn the_default_policy_builds_and_says_what_it_does() {
     let summary = wall.summary();
     let abi = landlock_abi().unwrap();
     assert!(summary[0].starts_with(&format!("landlock abi {abi} (required 6)")), "{summary:?}");
+    assert!(summary[0].contains(&kernels_errata()), "{summary:?}");
     assert!(summary.iter().any(|line| line.contains("{skills} (none given)")), "{summary:?}");
     assert!(summary.iter().any(|line| line.starts_with("seccomp ")), "{summary:?}");
     // No rule of the default policy depends on a tier that this worker has.
     assert!(!summary.iter().any(|line| line.contains("needs tier")), "{summary:?}");
     assert_eq!(wall.rlimits()[0], Rlimit { resource: libc::RLIMIT_CORE, soft: 0, hard: 0 });
+}
+
+/// By the number that this kernel gives for `LANDLOCK_CREATE_RULESET_ERRATA` (landlock(7)); what begins the words.
+fn kernels_errata() -> String {
+    // SAFETY: with this flag the call takes no attributes and returns a number.
+    let bits = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, 0_usize, 0_usize, 2_u32) };
+    let fixed = (0..31).filter(|bit| bits >> bit & 1 == 1).map(|bit| format!(" {}", bit + 1));
+    let fixed: String = fixed.collect();
+    match bits {
+        ..0 => "errata unknown".to_owned(),
+        0 => "errata fixed none".to_owned(),
+        _ => format!("errata fixed{fixed}"),
+    }
 }
 
 #[test]

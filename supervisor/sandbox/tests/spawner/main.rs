@@ -41,6 +41,7 @@ const TESTS: &[support::Test] = &[
     ("a_probe_answers_what_the_agent_would_get", walls::probe),
     ("large_arguments_pass_and_too_large_ones_are_refused", start::large_arguments),
     ("more_walls_than_are_kept_still_each_hold", walls::many_walls),
+    ("a_wall_is_opened_in_the_parent_and_put_on_in_the_child", walls::opened_before),
     ("the_spawner_is_not_started_beside_threads", start::threads_refused),
 ];
 

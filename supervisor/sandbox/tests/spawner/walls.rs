@@ -44,6 +44,28 @@ pub(crate) fn many_walls() {
     }
 }
 
+/// What was there when it was opened is granted, whatever has its name when the child starts; and nobody else is behind it.
+pub(crate) fn opened_before() {
+    let s = Session::new();
+    let dir = temp_dir();
+    let [granted, moved] = ["granted", "moved"].map(|name| dir.path().join(name));
+    fs::create_dir(&granted).unwrap();
+    let built = wall(&[&granted]);
+    fs::rename(&granted, &moved).unwrap();
+    fs::create_dir(&granted).unwrap();
+    for (place, expected) in [(&granted, "EACCES"), (&moved, "ok")] {
+        let file = place.join("by-child");
+        let (exit, said) = run(&s.session, &built, "create", &[file.to_str().unwrap()]);
+        assert!(exit.is_success());
+        assert_eq!(said.trim(), expected, "{}", place.display());
+        // This process, which built it, is not behind it; nor is the next child of another wall.
+        fs::write(place.join("by-parent"), "x").unwrap();
+        let file = place.join("by-another");
+        let (_, said) = run(&s.session, &wall(&[place]), "create", &[file.to_str().unwrap()]);
+        assert_eq!(said.trim(), "ok", "{}", place.display());
+    }
+}
+
 pub(crate) fn probe() {
     let s = Session::new();
     let dir = temp_dir();
