@@ -12,6 +12,7 @@ mod demo;
 mod doctor;
 mod exec;
 mod failure;
+mod heard;
 mod intent;
 mod keys;
 mod measured;

@@ -21,9 +21,10 @@ use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 
 use crate::cookies::Cookies;
 use crate::failure::Failure;
+use crate::heard::Heard;
 
 /// An open connection.
-pub(crate) type Socket = WebSocketStream<Stream>;
+pub(crate) type Socket = WebSocketStream<Heard<Stream>>;
 
 /// What is behind the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -131,7 +132,7 @@ async fn connect(
     let config =
         WebSocketConfig::default().max_message_size(Some(longest)).max_frame_size(Some(longest));
     let handshake = async {
-        let stream = secure(dial(address).await?, attached.pin.as_ref()).await?;
+        let stream = Heard::new(secure(dial(address).await?, attached.pin.as_ref()).await?);
         Ok(tokio_tungstenite::client_async_with_config(request, stream, Some(config)).await)
     };
     let opened = match timeout(HANDSHAKE, handshake).await {

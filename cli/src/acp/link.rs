@@ -27,6 +27,7 @@ use crate::acp::receipt::Receipt;
 use crate::attach::Allocator;
 use crate::cookies::Cookies;
 use crate::failure::Failure;
+use crate::heard::Clock;
 use crate::socket::{self, NotOpened, Socket};
 
 /// How often the worker is asked whether it is there.
@@ -233,9 +234,10 @@ async fn connected(
     socket: Socket,
     around: &Surroundings,
 ) -> Option<Over> {
+    let clock = socket.get_ref().clock();
     let (mut sink, mut stream) = socket.split();
     let over = tokio::select! {
-        over = read(&mut stream, shared, link, around) => over,
+        over = read(&mut stream, &clock, shared, link, around) => over,
         () = write(&mut sink, shared) => None,
     };
     if over.is_some() {
@@ -253,6 +255,7 @@ async fn connected(
 
 async fn read(
     stream: &mut SplitStream<Socket>,
+    clock: &Clock,
     shared: &Shared,
     link: Link,
     around: &Surroundings,
@@ -260,11 +263,11 @@ async fn read(
     let mut room = around.room.clone();
     loop {
         room.wait().await;
-        let frame = match timeout(SILENCE, stream.next()).await {
-            Ok(Some(Ok(Message::Binary(frame)))) => frame,
+        let frame = match clock.next(stream, SILENCE).await {
+            Some(Ok(Message::Binary(frame))) => frame,
             // Pongs were waited for; pings are answered by the library.
-            Ok(Some(Ok(Message::Ping(_) | Message::Pong(_)))) => continue,
-            Ok(_) | Err(_) => return None,
+            Some(Ok(Message::Ping(_) | Message::Pong(_))) => continue,
+            Some(_) | None => return None,
         };
         let mut actions = Vec::new();
         let broken = shared.end.borrow_mut().take(&frame, &mut actions).is_err();
