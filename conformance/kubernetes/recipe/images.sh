@@ -5,7 +5,7 @@ build_images() { # folder
     local images=$1 root
     mkdir -p "$images"
     root=$(mktemp -d)
-    mkdir -p "$root/bin" "$root/etc" "$root/tmp" "$root/proc" "$root/dev" "$root/sys"
+    mkdir -p "$root"/{bin,dev,etc,proc,sys,tmp,usr}
     chmod 1777 "$root/tmp"
     cp "$(command -v busybox)" "$root/bin/busybox"
     # The container of every Pod that holds its namespaces: it has nothing to do but to be there.
@@ -26,7 +26,10 @@ archive() { # folder, name, command as JSON, file
     work=$(mktemp -d)
     tar -C "$1" --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner -cf "$work/layer.tar" .
     layer=$(sha256sum "$work/layer.tar" | cut -d ' ' -f 1)
-    architecture=$("$go" env GOARCH)
+    case $(uname -m) in
+    aarch64) architecture=arm64 ;;
+    *) architecture=amd64 ;;
+    esac
     printf '{"architecture":"%s","os":"linux","config":{"Env":["PATH=/bin"],"Cmd":%s},"rootfs":{"type":"layers","diff_ids":["sha256:%s"]}}' \
         "$architecture" "$3" "$layer" >"$work/config"
     config=$(sha256sum "$work/config" | cut -d ' ' -f 1).json
@@ -34,6 +37,15 @@ archive() { # folder, name, command as JSON, file
     printf '[{"Config":"%s","RepoTags":["%s"],"Layers":["layer.tar"]}]' "$config" "$2" >"$work/manifest.json"
     tar -C "$work" --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner -cf "$4" "$config" layer.tar manifest.json
     rm -rf "$work"
+}
+
+# Makes an image of a folder and gives it to every node.
+make_image() { # name, folder
+    local file
+    file=$(mktemp)
+    archive "$2" "$1" '[]' "$file"
+    load_images "$file"
+    rm "$file"
 }
 
 # Imports archives into every node's containerd.

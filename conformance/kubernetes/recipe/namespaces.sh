@@ -24,6 +24,9 @@ running() {
 
 need_running() {
     running && [ -e "$run/ready" ] || die 3 "$name does not run: conformance/cluster up --name $name"
+    # Its programs may be gone by now.
+    [ "$(cat "$run/ready")" = "$(recipe_state)" ] ||
+        die 3 "$name runs as an earlier recipe said: conformance/cluster up --name $name starts it anew"
     settle_build
 }
 

@@ -86,7 +86,7 @@ print_status() {
         echo "$name was started and is not ready: conformance/cluster up --name $name starts it anew"
         exit 3
     fi
-    settle_build
+    need_running
     local ended
     echo "$name runs: PID 1 is process $(holder), kubeconfig $kubeconfig, audit log $run/audit.log, logs $run/logs"
     for ended in "$run"/ended/*; do

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed, which is what it is for")]
 
 mod admission;
+mod exec;
 mod lifecycle;
 mod network;
 mod nodes;
