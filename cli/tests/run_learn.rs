@@ -17,9 +17,6 @@ use std::process::Output;
 use house::House;
 use tempfile::TempDir;
 
-/// Of a process's own memory: refused by the filter, and by nothing else.
-const CALL: &str = "exit(syscall(`uname -m` =~ /x86/ ? 310 : 270, $$, 0, 0, 0, 0, 0) == 0 ? 0 : 1)";
-
 /// A directory that everybody may enter, beside every session.
 fn outside() -> TempDir {
     let directory = TempDir::with_prefix("casemate-outside-").unwrap();
@@ -33,20 +30,10 @@ fn outside() -> TempDir {
     directory
 }
 
+/// What `casemate-supervisor exec --learn` is tried with.
 fn prompt(outside: &Path, port: u16) -> String {
-    let outside = outside.display();
-    let tries = [
-        ("write", format!("sh -c 'echo x > {outside}/made/file'")),
-        ("read", format!("cat {outside}/secret")),
-        ("connect", format!("bash -c 'exec 3<>/dev/tcp/127.0.0.1/{port}'")),
-        ("syscall", format!("perl -e '{CALL}'")),
-        ("socket", "bash -c 'exec 3<>/dev/udp/127.0.0.1/9'".to_owned()),
-    ];
-    let one = |(name, command): &(&str, String)| {
-        format!("{command} >/dev/null 2>&1 && echo {name} passes || echo {name} fails")
-    };
-    let all: Vec<String> = tries.iter().map(one).collect();
-    format!("!sh {}", all.join("; "))
+    let tries = include_str!("../../supervisor/tests/init/tries.sh");
+    format!("!sh set -- {} {port}\n{tries}", outside.display())
 }
 
 struct Tried {

@@ -114,11 +114,16 @@ impl Learner {
         self.besides(&noted, &mut proposal);
         let written = write(&self.text, &proposal).map_err(|error| chain(&error))?;
         Policy::parse(&written).map_err(|error| format!("the proposal is no policy: {error}"))?;
-        let words = format!(
-            "learned {} rules; {} things that were refused are not proposed, and named at the end of the file",
-            proposal.rules.len(),
-            proposal.kept_out.len()
-        );
+        let mut words = match proposal.rules.len() {
+            1 => "1 rule learned".to_owned(),
+            rules => format!("{rules} rules learned"),
+        };
+        if !proposal.kept_out.is_empty() {
+            let kept_out = proposal.kept_out.len();
+            words += &format!(
+                "; not proposed, and named at the end of the file with the reason: {kept_out}"
+            );
+        }
         Ok((written, words))
     }
 

@@ -69,7 +69,11 @@ pub fn next(record: &Record, seen: Option<&Observation>) -> Option<NextAction> {
                     (for_ms, format!("idle for {} s of {} s", for_ms / 1000, ttl / 1000))
                 }
                 Some(Activity::Busy { for_ms }) => {
-                    (0, format!("a turn has run for {} s; idleness counts after it", for_ms / 1000))
+                    let seconds = for_ms / 1000;
+                    let because = format!(
+                        "busy for {seconds} s with a turn or a command; idleness counts after it"
+                    );
+                    (0, because)
                 }
                 Some(Activity::Quiesced) => (ttl, "quiesced".to_owned()),
                 None => (0, "its worker has not been looked at yet".to_owned()),

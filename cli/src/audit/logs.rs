@@ -111,7 +111,11 @@ impl Logged {
 }
 
 fn unreadable(name: &str, error: &io::Error) -> Failure {
-    Failure::because(exit::NO_INPUT, format!("the audit log {name} cannot be read"), error)
+    let mut text = format!("the audit log {name} cannot be read");
+    if error.kind() == io::ErrorKind::NotFound {
+        text += " (name a session as `casemate sessions` shows it, a slot, `allocator` or a path)";
+    }
+    Failure::because(exit::NO_INPUT, text, error)
 }
 
 fn slots(place: &Place) -> Vec<PathBuf> {

@@ -95,7 +95,7 @@ fn as_object(name: &str, report: &Report) -> String {
 fn in_words(name: &str, report: &Report) -> String {
     let verdict = if report.holds() { "holds" } else { "DOES NOT HOLD" };
     let mut words = format!(
-        "{name}: {verdict}, {} lines, the last is number {}, compared with {} kept heads\n",
+        "{name}: {verdict}, {} lines, the last is number {}, compared with heads kept: {}\n",
         report.lines, report.head.seq, report.anchors
     );
     for fault in &report.faults {

@@ -65,13 +65,15 @@ fn outside(option: &str, path: &Path, places: &Places) -> Result<(), Refused> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let directory = directory.unwrap_or(Path::new(".")).canonicalize();
     let directory = directory.map_err(|error| cannot_create(option, path, &error))?;
-    if [&places.work, &places.home, &places.scratch].iter().any(|own| directory.starts_with(own)) {
-        return Err(usage(format!(
-            "{option} {}: name a file outside of what the command may write",
-            path.display()
-        )));
+    let own = [("--work", &places.work), ("--home", &places.home), ("--scratch", &places.scratch)];
+    match own.iter().find(|(_, place)| directory.starts_with(place)) {
+        Some((name, place)) => Err(usage(format!(
+            "{option} {}: it lies in {}, where the command may write ({name}): name a file outside of it, or another place",
+            path.display(),
+            place.display()
+        ))),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 pub(super) fn cannot_create(option: &str, path: &Path, error: &io::Error) -> Refused {

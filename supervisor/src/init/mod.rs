@@ -354,7 +354,7 @@ fn spawn(
             Err(error) if error.step == Step::Exec && is(&error, &[Errno::EACCES]) => {
                 closed = closed.or(Some(error));
             }
-            Err(error) => return Err(not_started(&error)),
+            Err(error) => return Err(not_started(&command[0], &error)),
         }
     }
     Err(closed.map_or_else(
@@ -362,7 +362,7 @@ fn spawn(
             code: exit::NOT_FOUND,
             message: format!("no program `{}` in {path}", command[0]),
         },
-        |error| not_started(&error),
+        |error| not_started(&command[0], &error),
     ))
 }
 
@@ -370,8 +370,8 @@ fn is(error: &SpawnError, errnos: &[Errno]) -> bool {
     errnos.iter().any(|errno| error.errno() == *errno as i32)
 }
 
-fn not_started(error: &SpawnError) -> Refused {
-    Refused { code: exit::NOT_RUNNABLE, message: chain(error) }
+fn not_started(program: &str, error: &SpawnError) -> Refused {
+    Refused { code: exit::NOT_RUNNABLE, message: format!("{program}: {}", chain(error)) }
 }
 
 fn candidates(name: &str, path: &str, work: &Path) -> Vec<PathBuf> {

@@ -12,9 +12,6 @@ use nix::unistd::geteuid;
 
 use crate::site::{PROGRAM, Site, said};
 
-/// Of a process's own memory: refused by the filter, and by nothing else.
-const CALL: &str = "exit(syscall(`uname -m` =~ /x86/ ? 310 : 270, $$, 0, 0, 0, 0, 0) == 0 ? 0 : 1)";
-
 /// A site with a user's home, which has a key, and a place for what is learned.
 struct Learning(Site);
 
@@ -60,20 +57,9 @@ impl Deref for Learning {
     }
 }
 
-/// Five things that are refused in five ways, each with its own word for how it went.
+/// Five things that are refused in five ways; `casemate run --learn` is tried with the same.
 fn script(outside: &Path, port: u16) -> String {
-    let outside = outside.display();
-    let tries = [
-        ("write", format!("sh -c 'echo x > {outside}/made/file'")),
-        ("read", format!("cat {outside}/secret")),
-        ("connect", format!("bash -c 'exec 3<>/dev/tcp/127.0.0.1/{port}'")),
-        ("syscall", format!("perl -e '{CALL}'")),
-        ("socket", "bash -c 'exec 3<>/dev/udp/127.0.0.1/9'".to_owned()),
-    ];
-    let line = |(name, command): &(&str, String)| {
-        format!("{command} >/dev/null 2>&1 && echo {name} passes || echo {name} fails\n")
-    };
-    tries.iter().map(line).collect()
+    format!("set -- {} {port}\n{}", outside.display(), include_str!("tries.sh"))
 }
 
 fn those(said: &str, how: &str) -> Vec<String> {
@@ -91,7 +77,7 @@ fn what_was_learned_lets_the_run_pass_and_with_a_line_less_it_does_not() {
 
     let (code, said, words) = site.learn("developer", &script);
     assert_eq!((code, those(&said, "passes")), (0, all.map(str::to_owned).to_vec()), "{words}");
-    assert!(words.contains("LEARNING, NO WALL") && words.contains("learned 5 rules"), "{words}");
+    assert!(words.contains("LEARNING, NO WALL") && words.contains("5 rules learned"), "{words}");
     let learned = site.learned();
     assert_eq!(those(&site.under(&learned, &script), "passes"), all, "{learned}");
 
@@ -175,7 +161,7 @@ fn what_fails_by_itself_or_has_another_way_is_not_learned() {
     );
     let (code, _, words) = site.learn("developer", &script);
     assert_eq!(code, 0, "{words}");
-    assert!(words.contains("learned 0 rules"), "{words} {}", site.learned());
+    assert!(words.contains("0 rules learned"), "{words} {}", site.learned());
     let diff = Diff::between(
         &Policy::parse(built_in("developer").unwrap()).unwrap(),
         &Policy::parse(&site.learned()).unwrap(),
@@ -197,7 +183,7 @@ fn a_unix_socket_is_learned_where_somebody_listens() {
     let (code, said, words) = site.learn("developer", &script);
     assert_eq!((code, said.as_str()), (0, "connect passes\n"), "{words}");
     assert!(!words.contains("own filter"), "{words}");
-    assert!(words.contains("learned 1 rules"), "{words} {}", site.learned());
+    assert!(words.contains("1 rule learned"), "{words} {}", site.learned());
     assert_eq!(site.under(&site.learned(), &script), "connect passes\n");
     assert_eq!(site.under(built_in("developer").unwrap(), &format!("{script}; true")), "");
 }
@@ -213,7 +199,11 @@ fn it_is_refused_where_it_may_not_be() {
     };
     refused(&["--policy", "strict", "--tier", "pod", "--learn", &file], 77, "forbids to learn");
     refused(&["--without", "rlimits", "--learn", &file], 64, "all layers");
-    refused(&["--learn", &site.text("work/policy.toml")], 64, "outside of what the command");
+    refused(
+        &["--learn", &site.text("work/policy.toml")],
+        64,
+        "where the command may write (--work)",
+    );
     // Beside the places: they would be closed with it.
     refused(&["--learn", &site.text("policy.toml")], 64, "directory of its own");
     refused(&["--learn", "/nowhere/policy.toml"], 73, "--learn");

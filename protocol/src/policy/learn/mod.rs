@@ -303,7 +303,7 @@ fn path_rule(
     times: u64,
 ) -> Learned {
     let template = templated(setting, path);
-    let reason = format!("learned: refused {times} times");
+    let reason = learned(times);
     let same = policy.paths.iter().find(|rule| rule.path == template && rule.tier == Tier::Domain);
     if let Some(rule) = same {
         let access: Vec<Access> =
@@ -358,8 +358,16 @@ fn table(template: PathTemplate, access: Vec<Access>, reason: String) -> Learned
     Learned { text, rule: Rule::Path(rule) }
 }
 
+/// A learned rule's reason, until a person writes a better one.
+fn learned(times: u64) -> String {
+    match times {
+        1 => "learned: refused once".to_owned(),
+        _ => format!("learned: refused {times} times"),
+    }
+}
+
 fn port_rule(connects: bool, port: u16, times: u64) -> Learned {
-    let reason = format!("learned: refused {times} times");
+    let reason = learned(times);
     let way = if connects { "connect" } else { "bind" };
     let text = format!("[[tcp]]\n{way} = [{port}]\nreason = \"{reason}\"\n");
     let ports = vec![Port::Number(port)];
@@ -376,7 +384,7 @@ fn socket_rule(
 ) -> Option<Learned> {
     let (call, asked) = (socket_call(name)?, Kind::of(arguments));
     let (family, kind) = asked.words(policy).ok()?;
-    let reason = format!("learned: refused {times} times");
+    let reason = learned(times);
     let mut text = socket_lines(call, (family, kind), asked.protocol, &reason);
     if let Some(risk) = asked.risk(setting) {
         text.insert_str(0, &format!("# {risk}\n"));
@@ -402,7 +410,8 @@ fn without(policy: &Policy, line: usize, name: &str, times: u64) -> Learned {
         .filter(|one| !misleads(*one))
         .collect();
     let text = format!(
-        "# \"{name}\" is taken out of a [[syscall]] table (line {line} before): learned: refused {times} times.\n# It stood there because: {reason}\n"
+        "# \"{name}\" is taken out of a [[syscall]] table (line {line} before): {}.\n# It stood there because: {reason}\n",
+        learned(times)
     );
     Learned { text, rule: Rule::Without { line, name: name.to_owned() } }
 }
