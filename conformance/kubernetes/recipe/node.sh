@@ -78,6 +78,8 @@ clusterDNS: [198.19.0.10]
 clusterDomain: cluster.local
 resolvConf: ""
 volumePluginDir: $run/no-plugins
+# Each kubelet deletes the logs of Pods that it does not know.
+podLogsDir: /var/log/$node
 # The disk is the machine's: what others fill it with is no reason to evict Pods.
 evictionHard: {nodefs.available: "1%", imagefs.available: "1%", memory.available: "100Mi"}
 imageGCHighThresholdPercent: 100
