@@ -6,6 +6,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use casemate_protocol::acp::frame::Frame;
 use casemate_protocol::acp::server::{Conn, Event, Saved, Server, Settings};
 
@@ -31,13 +32,18 @@ fn in_turn() -> Server {
     let conn = Conn(1);
     for event in [
         Event::Connected(conn),
-        Event::FromClient(conn, br#"{"id":0,"method":"initialize"}"#),
-        Event::FromAgent(br#"{"id":1,"result":{}}"#),
-        Event::FromClient(conn, br#"{"id":1,"method":"session/new","params":{}}"#),
-        Event::FromAgent(br#"{"id":2,"result":{"sessionId":"s"}}"#),
+        Event::FromClient(conn, &Bytes::from_static(br#"{"id":0,"method":"initialize"}"#)),
+        Event::FromAgent(&Bytes::from_static(br#"{"id":1,"result":{}}"#)),
         Event::FromClient(
             conn,
-            br#"{"id":2,"method":"session/prompt","params":{"sessionId":"s"}}"#,
+            &Bytes::from_static(br#"{"id":1,"method":"session/new","params":{}}"#),
+        ),
+        Event::FromAgent(&Bytes::from_static(br#"{"id":2,"result":{"sessionId":"s"}}"#)),
+        Event::FromClient(
+            conn,
+            &Bytes::from_static(
+                br#"{"id":2,"method":"session/prompt","params":{"sessionId":"s"}}"#,
+            ),
         ),
     ] {
         server.handle(event, 0, &mut out);
@@ -52,19 +58,19 @@ fn main() {
         let line = format!(
             r#"{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":"s","update":{{"sessionUpdate":"agent_message_chunk","content":{{"type":"text","text":"{text}"}}}}}}}}"#
         );
-        let line = line.as_bytes();
+        let line = Bytes::from(line);
         let frame = fastest(|| {
-            black_box(Frame::parse(black_box(line)).is_ok());
+            black_box(Frame::parse(black_box(&line)).is_ok());
         });
         let mut server = in_turn();
         let mut out = Vec::new();
         let handled = fastest(|| {
             out.clear();
-            server.handle(Event::FromAgent(black_box(line)), 0, &mut out);
+            server.handle(Event::FromAgent(black_box(&line)), 0, &mut out);
         });
         assert_eq!(out.len(), 2, "journaled and shown");
         let value = fastest(|| {
-            black_box(serde_json::from_slice::<serde_json::Value>(black_box(line)).is_ok());
+            black_box(serde_json::from_slice::<serde_json::Value>(black_box(&line)).is_ok());
         });
         let ratio = handled.as_secs_f64() / value.as_secs_f64();
         println!(

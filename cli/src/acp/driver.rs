@@ -16,6 +16,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio_tungstenite::tungstenite::Bytes;
 
 use crate::acp::hold::Hold;
 use crate::acp::host::{self, Line, Outbox};
@@ -37,7 +38,7 @@ pub(super) enum News {
     Handshake(Option<String>),
     Attached(Link, Box<Result<(Attachment, Greeted), AttachError>>),
     /// A line and its number.
-    Worker(Link, u64, Vec<u8>),
+    Worker(Link, u64, Bytes),
     WorkerEnded(Link, Ending),
     Stopped(SessionId, Result<(), Refusal>),
 }

@@ -13,6 +13,7 @@ use casemate_protocol::acp::bridge::{Ending, Fate, Link};
 use casemate_protocol::api::Attached;
 use casemate_protocol::codes::exit;
 use casemate_protocol::relay::bridge::{Action, BridgeEnd, Over};
+use casemate_protocol::relay::frame::Packet;
 use casemate_protocol::relay::outgoing::Kept;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
@@ -314,7 +315,7 @@ async fn write(sink: &mut SplitSink<Socket, Message>, shared: &Shared) {
 // === impl Shared ===
 
 impl Shared {
-    fn frame(&self) -> Option<Vec<u8>> {
+    fn frame(&self) -> Option<Packet> {
         let mut end = self.end.borrow_mut();
         end.flow_mut().settled(self.receipt.settled());
         end.frame()

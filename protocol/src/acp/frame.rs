@@ -11,6 +11,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use bytes::Bytes;
 use walk::{Bad, What};
 
 mod fold;
@@ -19,6 +20,7 @@ mod outline;
 mod scan;
 #[cfg(test)]
 mod tests;
+mod text;
 mod walk;
 
 pub use fold::folded;
@@ -79,6 +81,8 @@ pub enum Kind {
 #[derive(Debug, Clone)]
 pub struct Frame<'a> {
     text: &'a str,
+    /// What the line was read from, where it can be shared.
+    shared: Option<&'a Bytes>,
     /// There are line breaks in it.
     breaks: bool,
     kind: Kind,
@@ -180,6 +184,7 @@ impl<'a> Frame<'a> {
         };
         Ok(Self {
             text,
+            shared: None,
             breaks: found.breaks,
             kind,
             method,
@@ -191,10 +196,25 @@ impl<'a> Frame<'a> {
         })
     }
 
+    /// Reads one line as [`Self::parse`], for whoever passes it on as it is ([`Self::line`]).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn of(line: &'a Bytes) -> Result<Self, FrameError> {
+        Ok(Self { shared: Some(line), ..Self::parse(line)? })
+    }
+
+    /// The whole line, to be passed on. It is copied only where it was not read by [`Self::of`].
+    #[must_use]
+    pub fn line(&self) -> Bytes {
+        let text = self.text.as_bytes();
+        self.shared.map_or_else(|| Bytes::copy_from_slice(text), |line| line.slice_ref(text))
+    }
+
     /// The line without line breaks, where it has any: it has them between its tokens only, where a space means the same.
     /// A reader of lines would take each part for a message of its own, which a nested object makes a forgery.
     #[must_use]
-    pub fn on_one_line(&self) -> Option<Vec<u8>> {
+    pub fn on_one_line(&self) -> Option<Bytes> {
         let space = |byte: u8| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte };
         self.breaks.then(|| self.text.bytes().map(space).collect())
     }

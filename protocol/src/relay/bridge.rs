@@ -1,6 +1,9 @@
 //! The client's end of an attachment: dials again after a cut, by ticket, until it is told that there is no way back.
 
+use bytes::Bytes;
+
 use super::flow::{Brought, Flow};
+use super::frame::Packet;
 use super::reach::Reach;
 use super::ticket::Refused;
 use super::{KEEP_MS, Violation};
@@ -38,7 +41,7 @@ pub enum Action {
     /// Ask the allocator, if it answers, whether the worker still lives.
     Ask,
     /// A message came.
-    Message(u64, Vec<u8>),
+    Message(u64, Bytes),
     /// The end; nothing follows.
     Over(Over),
 }
@@ -132,7 +135,7 @@ impl BridgeEnd {
     ///
     /// # Errors
     /// [`Violation`]: the attachment is over, and `out` says so.
-    pub fn take(&mut self, frame: &[u8], out: &mut Vec<Action>) -> Result<(), Violation> {
+    pub fn take(&mut self, frame: &Bytes, out: &mut Vec<Action>) -> Result<(), Violation> {
         if self.state == State::Over {
             return Ok(());
         }
@@ -185,7 +188,7 @@ impl BridgeEnd {
     }
 
     /// The next frame to send.
-    pub fn frame(&mut self) -> Option<Vec<u8>> {
+    pub fn frame(&mut self) -> Option<Packet> {
         self.flow.frame()
     }
 

@@ -2,7 +2,9 @@
 
 use std::borrow::Cow;
 
-use super::frame::Frame;
+use bytes::Bytes;
+
+use super::frame::{Frame, Packet};
 use super::incoming::Incoming;
 use super::outgoing::{Kept, Outgoing};
 use super::reach::Reach;
@@ -28,9 +30,9 @@ pub enum Brought {
         ticket: String,
     },
     /// A whole message with its number. An empty one counts and means nothing.
-    Message(u64, Vec<u8>),
+    Message(u64, Bytes),
     /// A message with its number that came ahead of its turn; in its turn it comes again, empty.
-    Ahead(u64, Vec<u8>),
+    Ahead(u64, Bytes),
     /// The peer ended the attachment.
     Bye(u16, String),
 }
@@ -109,13 +111,13 @@ impl Flow {
     }
 
     /// Takes the next message to send.
-    pub fn push(&mut self, line: Vec<u8>) -> Kept {
+    pub fn push(&mut self, line: impl Into<Bytes>) -> Kept {
         self.out.push(line)
     }
 
     /// Takes the next message to send, of which a copy goes ahead of all that waits, but of message `after` and those
     /// before it. Of a client alone.
-    pub fn hurry(&mut self, line: Vec<u8>, after: u64) -> Kept {
+    pub fn hurry(&mut self, line: impl Into<Bytes>, after: u64) -> Kept {
         self.out.hurry(line, after)
     }
 
@@ -131,7 +133,7 @@ impl Flow {
     }
 
     /// The next frame to send; `None` while there is nothing, or nothing may be sent.
-    pub fn frame(&mut self) -> Option<Vec<u8>> {
+    pub fn frame(&mut self) -> Option<Packet> {
         if !self.up || self.has_left() {
             return None;
         }
@@ -144,30 +146,30 @@ impl Flow {
                     Frame::Welcome { epoch: *epoch, standing, ticket: Cow::Borrowed(ticket) }
                 }
             };
-            return Some(greeting.to_bytes());
+            return Some(Packet::from(&greeting));
         }
         if let Some(bye) = &mut self.bye
             && (!bye.patient || (self.heard && self.out.is_sent()))
         {
             bye.said = true;
             let reason = Cow::Borrowed(bye.reason.as_str());
-            return Some(Frame::Bye { code: bye.code, reason }.to_bytes());
+            return Some(Packet::from(&Frame::Bye { code: bye.code, reason }));
         }
         if !self.heard {
             return None;
         }
         if let Some(standing) = self.inc.ack(true) {
-            return Some(Frame::Ack(standing).to_bytes());
+            return Some(Packet::from(&Frame::Ack(standing)));
         }
         let piece = self.out.copy().or_else(|| self.out.piece());
-        piece.or_else(|| Some(Frame::Ack(self.inc.ack(false)?).to_bytes()))
+        piece.or_else(|| Some(Packet::from(&Frame::Ack(self.inc.ack(false)?))))
     }
 
-    /// Takes a frame of the peer.
+    /// Takes a frame of the peer. A message that is one piece shares its bytes.
     ///
     /// # Errors
     /// [`Violation`]: the attachment cannot go on.
-    pub fn take(&mut self, frame: &[u8]) -> Result<Brought, Violation> {
+    pub fn take(&mut self, frame: &Bytes) -> Result<Brought, Violation> {
         match Frame::parse(frame)? {
             Frame::Hello(standing) if !self.heard && matches!(self.role, Role::Worker { .. }) => {
                 self.out.resume(standing)?;
@@ -183,7 +185,7 @@ impl Flow {
             }
             Frame::Bye { code, reason } => Ok(Brought::Bye(code, reason.into_owned())),
             Frame::Piece { seq, last, bytes } if self.heard => {
-                let whole = self.inc.piece(seq, last, &bytes)?;
+                let whole = self.inc.piece(seq, last, frame.slice_ref(&bytes))?;
                 Ok(whole.map_or(Brought::Nothing, |(seq, line)| Brought::Message(seq, line)))
             }
             Frame::Ahead { seq, bytes }
@@ -218,7 +220,7 @@ impl Flow {
     }
 
     /// The spool's first message.
-    pub fn unspooled(&mut self, line: Vec<u8>) {
+    pub fn unspooled(&mut self, line: Bytes) {
         self.out.unspooled(line);
     }
 

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use bytes::Bytes;
+
 use super::Violation;
 
 const HELLO: u8 = 1;
@@ -56,6 +58,14 @@ pub enum Frame<'a> {
     },
 }
 
+/// A frame to send, whose bytes are those of both parts. A piece shares its content with the message, whoever sends it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Packet {
+    head: Option<[u8; PIECE_HEAD]>,
+    /// What follows the head.
+    pub body: Bytes,
+}
+
 /// How far a receiver is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Standing {
@@ -101,8 +111,8 @@ impl<'a> Frame<'a> {
 
     /// Writes it.
     #[must_use]
-    pub fn to_bytes(&self) -> Vec<u8> {
-        match self {
+    pub fn to_bytes(&self) -> Bytes {
+        Bytes::from(match self {
             Self::Hello(standing) => with_standing(vec![HELLO], *standing),
             Self::Ack(standing) => with_standing(vec![ACK], *standing),
             Self::Welcome { epoch, standing, ticket } => {
@@ -131,7 +141,47 @@ impl<'a> Frame<'a> {
                 out.extend(reason.as_bytes());
                 out
             }
+        })
+    }
+}
+
+// === impl Packet ===
+
+impl Packet {
+    /// A part of a message.
+    #[must_use]
+    pub fn piece(seq: u64, last: bool, bytes: Bytes) -> Self {
+        let mut head = [0; PIECE_HEAD];
+        head[0] = if last { LAST } else { PIECE };
+        head[1..].copy_from_slice(&seq.to_be_bytes());
+        Self { head: Some(head), body: bytes }
+    }
+
+    /// What stands before the body.
+    #[must_use]
+    pub fn head(&self) -> &[u8] {
+        self.head.as_ref().map_or(&[], |head| head)
+    }
+
+    /// All of it.
+    #[must_use]
+    pub fn to_bytes(&self) -> Bytes {
+        match self.head {
+            None => self.body.clone(),
+            Some(head) => [&head, &self.body[..]].concat().into(),
         }
+    }
+}
+
+impl From<Packet> for Bytes {
+    fn from(packet: Packet) -> Self {
+        packet.to_bytes()
+    }
+}
+
+impl From<&Frame<'_>> for Packet {
+    fn from(frame: &Frame<'_>) -> Self {
+        Self { head: None, body: frame.to_bytes() }
     }
 }
 

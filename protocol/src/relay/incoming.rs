@@ -6,6 +6,8 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use bytes::Bytes;
+
 use super::frame::Standing;
 use super::{LANE, PIECE, Violation};
 use crate::acp::frame::MAX_LINE;
@@ -60,12 +62,12 @@ impl Incoming {
     ///
     /// # Errors
     /// [`Violation::LongCopy`].
-    pub fn ahead(&mut self, seq: u64, bytes: &[u8]) -> Result<Option<Vec<u8>>, Violation> {
+    pub fn ahead(&mut self, seq: u64, bytes: &[u8]) -> Result<Option<Bytes>, Violation> {
         if bytes.len() > LANE {
             return Err(Violation::LongCopy);
         }
         let news = seq > self.have && self.known.len() < KNOWN && self.known.insert(seq);
-        Ok(news.then(|| bytes.to_vec()))
+        Ok(news.then(|| Bytes::copy_from_slice(bytes)))
     }
 
     /// Takes a piece; a message that is whole now, with its number. It is empty where it is known from a copy.
@@ -76,8 +78,8 @@ impl Incoming {
         &mut self,
         seq: u64,
         last: bool,
-        bytes: &[u8],
-    ) -> Result<Option<(u64, Vec<u8>)>, Violation> {
+        bytes: Bytes,
+    ) -> Result<Option<(u64, Bytes)>, Violation> {
         if bytes.len() > PIECE {
             return Err(Violation::LongPiece);
         }
@@ -95,16 +97,21 @@ impl Incoming {
         if self.have_end + length as u64 > self.told.limit {
             return Err(Violation::Window);
         }
-        self.partial.extend_from_slice(bytes);
         if !last {
+            self.partial.extend_from_slice(&bytes);
             return Ok(None);
         }
+        let whole = if self.partial.is_empty() {
+            bytes
+        } else {
+            self.partial.extend_from_slice(&bytes);
+            std::mem::take(&mut self.partial).into()
+        };
         self.have = seq;
         self.have_end += length as u64;
         self.waiting.push_back(length as u64);
         self.waiting_bytes += length as u64;
-        let whole = std::mem::take(&mut self.partial);
-        Ok(Some((seq, if self.known.remove(&seq) { Vec::new() } else { whole })))
+        Ok(Some((seq, if self.known.remove(&seq) { Bytes::new() } else { whole })))
     }
 
     /// All up to `seq` hold no room any more.

@@ -5,7 +5,9 @@
 
 use std::collections::VecDeque;
 
-use super::frame::{Frame, Standing};
+use bytes::Bytes;
+
+use super::frame::{Frame, Packet, Standing};
 use super::{LANE, PIECE, Violation};
 
 /// What became of a message.
@@ -15,7 +17,7 @@ pub enum Kept {
     /// It is here.
     Here,
     /// Append it to the spool.
-    Spool(Vec<u8>),
+    Spool(Bytes),
 }
 
 /// A message of which a copy may go ahead.
@@ -39,7 +41,7 @@ pub struct Outgoing {
     acked: u64,
     acked_end: u64,
     /// From `acked + 1` on.
-    here: VecDeque<Vec<u8>>,
+    here: VecDeque<Bytes>,
     here_bytes: usize,
     /// How many lie in the spool.
     spooled: u64,
@@ -79,7 +81,8 @@ impl Outgoing {
     }
 
     /// Takes the next message. Its number is the count of all so far.
-    pub fn push(&mut self, line: Vec<u8>) -> Kept {
+    pub fn push(&mut self, line: impl Into<Bytes>) -> Kept {
+        let line = line.into();
         self.last += 1;
         if self.spooled > 0 || (!self.here.is_empty() && self.here_bytes + line.len() > self.memory)
         {
@@ -92,7 +95,8 @@ impl Outgoing {
 
     /// Takes the next message, of which a copy goes ahead of all that waits, but of message `after` and those before it.
     /// A long one goes in its turn alone.
-    pub fn hurry(&mut self, line: Vec<u8>, after: u64) -> Kept {
+    pub fn hurry(&mut self, line: impl Into<Bytes>, after: u64) -> Kept {
+        let line = line.into();
         let short = line.len() <= LANE;
         let kept = self.push(line);
         if short && kept == Kept::Here {
@@ -110,7 +114,7 @@ impl Outgoing {
         let at = usize::try_from(seq - self.acked - 1).ok();
         let Some(line) = at.and_then(|at| self.here.get_mut(at)) else { return false };
         self.here_bytes -= line.len();
-        *line = Vec::new();
+        *line = Bytes::new();
         true
     }
 
@@ -121,12 +125,12 @@ impl Outgoing {
     }
 
     /// The spool's first message, which is there no more.
-    pub fn unspooled(&mut self, line: Vec<u8>) {
+    pub fn unspooled(&mut self, line: Bytes) {
         self.spooled -= 1;
         self.put(line);
     }
 
-    fn put(&mut self, line: Vec<u8>) {
+    fn put(&mut self, line: Bytes) {
         self.here_bytes += line.len();
         self.here.push_back(line);
     }
@@ -170,9 +174,9 @@ impl Outgoing {
         Ok(())
     }
 
-    /// The next copy that goes ahead, as bytes of a frame: of a message that could not be sent now itself, once all that
+    /// The next copy that goes ahead, as a frame: of a message that could not be sent now itself, once all that
     /// it must not pass is on this connection.
-    pub fn copy(&mut self) -> Option<Vec<u8>> {
+    pub fn copy(&mut self) -> Option<Packet> {
         let (next, acked, begun, shut) =
             (self.next, self.acked, self.offset > 0, self.limit <= self.position);
         let hurried = self.hurried.iter_mut().find(|hurried| {
@@ -181,11 +185,11 @@ impl Outgoing {
         })?;
         hurried.said = true;
         let line = self.here.get(usize::try_from(hurried.seq - acked - 1).ok()?)?;
-        Some(Frame::Ahead { seq: hurried.seq, bytes: line.as_slice().into() }.to_bytes())
+        Some(Packet::from(&Frame::Ahead { seq: hurried.seq, bytes: (&line[..]).into() }))
     }
 
-    /// The next piece, as bytes of a frame; `None` where nothing may be sent now.
-    pub fn piece(&mut self) -> Option<Vec<u8>> {
+    /// The next piece, as a frame; `None` where nothing may be sent now.
+    pub fn piece(&mut self) -> Option<Packet> {
         let at = usize::try_from(self.next - self.acked - 1).ok()?;
         let line = self.here.get(at)?;
         let left = line.len() - self.offset;
@@ -195,8 +199,7 @@ impl Outgoing {
             return None;
         }
         let last = length == left;
-        let bytes = line[self.offset..self.offset + length].into();
-        let piece = Frame::Piece { seq: self.next, last, bytes }.to_bytes();
+        let piece = Packet::piece(self.next, last, line.slice(self.offset..self.offset + length));
         self.reached = self.reached.max(self.next);
         self.position += length as u64;
         self.offset += length;

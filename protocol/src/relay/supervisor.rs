@@ -1,6 +1,9 @@
 //! The worker's end of an attachment: a connection comes and goes, the attachment stays for a bounded time.
 
+use bytes::Bytes;
+
 use super::flow::{Brought, Flow};
+use super::frame::Packet;
 use super::outgoing::Kept;
 use super::{FAREWELL_MS, KEEP_MS, Violation};
 use crate::codes::close;
@@ -20,9 +23,9 @@ enum State {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Taken {
     /// A message with its number. An empty one counts and means nothing.
-    Message(u64, Vec<u8>),
+    Message(u64, Bytes),
     /// One that came ahead of its turn; in its turn it comes again, empty.
-    Ahead(u64, Vec<u8>),
+    Ahead(u64, Bytes),
 }
 
 /// See the module. Times are milliseconds of one monotonic clock.
@@ -71,7 +74,7 @@ impl SupervisorEnd {
     ///
     /// # Errors
     /// [`Violation`]: the client is told by a `Bye` that goes out before anything else.
-    pub fn take(&mut self, frame: &[u8]) -> Result<Option<Taken>, Violation> {
+    pub fn take(&mut self, frame: &Bytes) -> Result<Option<Taken>, Violation> {
         if self.state != State::Up {
             return Ok(None);
         }
@@ -93,7 +96,7 @@ impl SupervisorEnd {
     }
 
     /// A message for the client.
-    pub fn push(&mut self, line: Vec<u8>) -> Kept {
+    pub fn push(&mut self, line: impl Into<Bytes>) -> Kept {
         self.flow.push(line)
     }
 
@@ -122,7 +125,7 @@ impl SupervisorEnd {
     }
 
     /// The next frame to send.
-    pub fn frame(&mut self) -> Option<Vec<u8>> {
+    pub fn frame(&mut self) -> Option<Packet> {
         if self.state == State::Up { self.flow.frame() } else { None }
     }
 

@@ -21,6 +21,7 @@ pub mod auth;
 pub mod metrics;
 pub mod pulse;
 mod resumable;
+mod sender;
 mod session;
 mod sessions;
 pub mod socket;

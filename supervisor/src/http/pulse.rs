@@ -12,16 +12,18 @@ use std::time::Duration;
 
 use casemate_protocol::codes::close as code;
 use futures_util::stream::{SplitSink, SplitStream};
-use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _};
+use futures_util::{FutureExt as _, SinkExt as _, Stream, StreamExt as _};
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, ReadHalf, WriteHalf, split};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_until, timeout};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::error::{CapacityError, ProtocolError};
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Bytes, Error, Message};
+
+use super::sender::{Ear, Sender, apart, brief};
 
 const PING_EVERY: Duration = Duration::from_secs(20);
 /// A peer that was silent for so long is gone.
@@ -32,15 +34,34 @@ pub(crate) const CLOSING: Duration = Duration::from_secs(2);
 /// A client's WebSocket.
 pub type Socket = WebSocketStream<Heard<TokioIo<Upgraded>>>;
 
+/// Its reading end, where another writes.
+pub(super) type Listening = WebSocketStream<Ear<ReadHalf<Heard<TokioIo<Upgraded>>>>>;
+
 /// The server's end of a connection whose messages have `longest` bytes at most.
 pub async fn open(stream: Upgraded, longest: usize) -> (Socket, Pulse) {
-    let config = WebSocketConfig::default()
+    let (stream, pulse) = Pulse::of(TokioIo::new(stream));
+    (WebSocketStream::from_raw_socket(stream, Role::Server, Some(config(longest))).await, pulse)
+}
+
+/// The same with its two ends apart.
+pub(super) async fn open_apart(
+    stream: Upgraded,
+    longest: usize,
+) -> (Listening, Sender<WriteHalf<Heard<TokioIo<Upgraded>>>>, Pulse) {
+    let (stream, pulse) = Pulse::of(TokioIo::new(stream));
+    let (reader, writer) = split(stream);
+    let (ear, sender) = apart(reader, writer);
+    let listening =
+        WebSocketStream::from_raw_socket(ear, Role::Server, Some(brief(config(longest))));
+    (listening.await, sender, pulse)
+}
+
+fn config(longest: usize) -> WebSocketConfig {
+    WebSocketConfig::default()
         .read_buffer_size(64 * 1024)
         .write_buffer_size(64 * 1024)
         .max_message_size(Some(longest))
-        .max_frame_size(Some(longest));
-    let (stream, pulse) = Pulse::of(TokioIo::new(stream));
-    (WebSocketStream::from_raw_socket(stream, Role::Server, Some(config)).await, pulse)
+        .max_frame_size(Some(longest))
 }
 
 /// The close code and words for a peer that broke the protocol (RFC 6455 section 7.4.1); `None`: it is gone, and not to be told.
@@ -80,6 +101,11 @@ pub(crate) fn pings() -> Interval {
     pings
 }
 
+/// Where messages come from.
+pub trait Messages: Stream<Item = Result<Message, Error>> + Unpin {}
+
+impl<S: Stream<Item = Result<Message, Error>> + Unpin> Messages for S {}
+
 /// One connection's.
 #[derive(Debug)]
 pub struct Pulse {
@@ -108,7 +134,7 @@ impl Pulse {
     }
 
     /// The next message. Between two calls nothing can be heard: that is not the peer's silence.
-    pub async fn next(&self, stream: &mut SplitStream<Socket>) -> Option<Result<Message, Error>> {
+    pub async fn next<S: Messages>(&self, stream: &mut S) -> Option<S::Item> {
         self.waiting.set(Some(Instant::now()));
         let message = stream.next().await;
         self.waiting.set(None);
@@ -116,10 +142,7 @@ impl Pulse {
     }
 
     /// A message that is there already.
-    pub(super) fn ready(
-        &self,
-        stream: &mut SplitStream<Socket>,
-    ) -> Option<Option<Result<Message, Error>>> {
+    pub(super) fn ready<S: Messages>(&self, stream: &mut S) -> Option<Option<S::Item>> {
         stream.next().now_or_never()
     }
 
@@ -176,6 +199,19 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Heard<S> {
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
         self.wrote(written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, parts);
+        self.wrote(written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -8,16 +8,17 @@ use std::rc::Rc;
 use casemate_protocol::acp::server::Conn;
 use casemate_protocol::codes::close;
 use casemate_protocol::relay::PIECE;
-use casemate_protocol::relay::frame::Frame;
+use casemate_protocol::relay::frame::{Frame, Packet};
 use casemate_protocol::relay::supervisor::Taken;
-use futures_util::stream::{SplitSink, SplitStream};
-use futures_util::{SinkExt as _, StreamExt as _};
+use futures_util::SinkExt as _;
 use hyper::upgrade::Upgraded;
+use tokio::io::AsyncWrite;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::{Error, Message};
 
-use super::pulse::{self, CLOSING, Pulse, Socket};
+use super::pulse::{self, CLOSING, Listening, Pulse};
+use super::sender::Sender;
 use super::socket::flat;
 use crate::hosted::live::Hosted;
 use crate::relay::attachment::Attachment;
@@ -52,11 +53,10 @@ pub(super) async fn serve(stream: Upgraded, epoch: u64, hosted: Rc<Hosted>) {
 /// One connection after the other.
 async fn connections(attachment: &Attachment, conn: Conn, relay: &mpsc::Sender<FromClient>) {
     while let Some(stream) = attachment.connection().await {
-        let (socket, pulse) = pulse::open(stream, FRAME).await;
-        let (mut sink, mut stream) = socket.split();
+        let (mut stream, mut sender, pulse) = pulse::open_apart(stream, FRAME).await;
         let ended = tokio::select! {
             ended = read(&mut stream, attachment, conn, relay, &pulse) => ended,
-            ended = write(&mut sink, attachment, &pulse) => ended,
+            ended = write(&mut sender, attachment) => ended,
             () = pulse.silence() => Ended::Cut,
             // Of the same client, who has given this one up.
             () = attachment.arrived() => Ended::Cut,
@@ -64,7 +64,7 @@ async fn connections(attachment: &Attachment, conn: Conn, relay: &mpsc::Sender<F
         match ended {
             Ended::Cut => attachment.cut(),
             Ended::Over => {
-                let _ = timeout(CLOSING, farewell(&mut sink, attachment)).await;
+                let _ = timeout(CLOSING, farewell(&mut stream, &mut sender, attachment)).await;
                 attachment.drop_now();
             }
         }
@@ -80,7 +80,7 @@ enum Ended {
 }
 
 async fn read(
-    stream: &mut SplitStream<Socket>,
+    stream: &mut Listening,
     attachment: &Attachment,
     conn: Conn,
     relay: &mpsc::Sender<FromClient>,
@@ -130,14 +130,8 @@ fn take(
     match attachment.take(&frame) {
         Ok(Some(taken)) => {
             lines.push(match taken {
-                Taken::Message(_, mut line) => {
-                    flat(&mut line);
-                    Sent::Line(line)
-                }
-                Taken::Ahead(_, mut line) => {
-                    flat(&mut line);
-                    Sent::Ahead(line)
-                }
+                Taken::Message(_, line) => Sent::Line(flat(line)),
+                Taken::Ahead(_, line) => Sent::Ahead(flat(line)),
             });
             None
         }
@@ -149,45 +143,47 @@ fn take(
     }
 }
 
-async fn write(
-    sink: &mut SplitSink<Socket, Message>,
-    attachment: &Attachment,
-    pulse: &Pulse,
-) -> Ended {
+async fn write(sender: &mut Sender<impl AsyncWrite + Unpin>, attachment: &Attachment) -> Ended {
     let mut pings = pulse::pings();
     loop {
-        while let Some(frame) = attachment.frame() {
-            if sink.feed(Message::binary(frame)).await.is_err() {
+        loop {
+            let frame = attachment.frame();
+            let over = frame.is_none();
+            frame.into_iter().for_each(|frame| sender.queue(&frame));
+            if (over || sender.is_full()) && sender.send().await.is_err() {
                 return Ended::Cut;
             }
-        }
-        if sink.flush().await.is_err() {
-            return Ended::Cut;
+            if over {
+                break;
+            }
         }
         if attachment.is_over() {
             return Ended::Over;
         }
         tokio::select! {
             () = attachment.work() => {}
-            _ = pings.tick() => {
-                if !pulse.ping(sink).await {
-                    return Ended::Cut;
-                }
-            }
+            () = sender.news() => {}
+            _ = pings.tick() => sender.ping(),
         }
     }
 }
 
 /// The last frames, the answer to the client's `Bye` among them.
-async fn farewell(sink: &mut SplitSink<Socket, Message>, attachment: &Attachment) {
+async fn farewell(
+    stream: &mut Listening,
+    sender: &mut Sender<impl AsyncWrite + Unpin>,
+    attachment: &Attachment,
+) {
     while let Some(frame) = attachment.frame() {
-        if sink.feed(Message::binary(frame)).await.is_err() {
+        sender.queue(&frame);
+        if sender.is_full() && sender.send().await.is_err() {
             return;
         }
     }
     if attachment.is_over() {
         let bye = Frame::Bye { code: close::NORMAL, reason: "".into() };
-        let _ = sink.feed(Message::binary(bye.to_bytes())).await;
+        sender.queue(&Packet::from(&bye));
     }
-    let _ = sink.send(Message::Close(None)).await;
+    let _ = stream.send(Message::Close(None)).await;
+    let _ = sender.send().await;
 }

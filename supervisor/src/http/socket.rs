@@ -108,18 +108,19 @@ async fn read(
 
 /// A message may be laid out over several lines; a line for the agent may not. Line ends are white space in JSON, and
 /// cannot occur within its strings (RFC 8259 section 7), so a blank says the same.
-fn one_line(text: Utf8Bytes) -> Vec<u8> {
-    let mut line = Vec::from(Bytes::from(text));
-    flat(&mut line);
-    line
+fn one_line(text: Utf8Bytes) -> Bytes {
+    flat(text.into())
 }
 
-pub(super) fn flat(line: &mut [u8]) {
-    let mut from = 0;
-    while let Some(at) = memchr2(b'\n', b'\r', &line[from..]) {
-        line[from + at] = b' ';
-        from += at + 1;
+pub(super) fn flat(line: Bytes) -> Bytes {
+    let Some(mut at) = memchr2(b'\n', b'\r', &line) else { return line };
+    let mut flat = Vec::from(line);
+    flat[at] = b' ';
+    while let Some(further) = memchr2(b'\n', b'\r', &flat[at..]) {
+        at += further;
+        flat[at] = b' ';
     }
+    flat.into()
 }
 
 async fn write(sink: &mut SplitSink<Socket, Message>, backlog: &Backlog, pulse: &Pulse) -> Ended {
@@ -151,7 +152,7 @@ async fn write(sink: &mut SplitSink<Socket, Message>, backlog: &Backlog, pulse: 
     }
 }
 
-async fn send_line(sink: &mut SplitSink<Socket, Message>, line: Vec<u8>) -> Result<(), Error> {
+async fn send_line(sink: &mut SplitSink<Socket, Message>, line: Bytes) -> Result<(), Error> {
     match Utf8Bytes::try_from(line) {
         Ok(text) => sink.feed(Message::Text(text)).await,
         Err(_) => {
@@ -172,7 +173,7 @@ async fn send_journal(
             return Ok(());
         }
         line.pop_if(|byte| *byte == b'\n');
-        send_line(sink, line).await?;
+        send_line(sink, line.into()).await?;
     }
 }
 
@@ -188,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_message_over_several_lines_becomes_one() {
-        assert_eq!(one_line("{\r\n \"a\":\"\\n\"\n}".into()), b"{   \"a\":\"\\n\" }");
+        assert_eq!(one_line("{\r\n \"a\":\"\\n\"\n}".into()), "{   \"a\":\"\\n\" }");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
+use bytes::{Buf, Bytes};
 use casemate_sandbox::{Command, Exit, Wall};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
@@ -60,9 +61,12 @@ const LAST_WORDS: Duration = Duration::from_millis(200);
 /// How many bytes go to the agent by one write(2), but for a longer line: what a pipe holds (pipe(7)).
 const AT_ONCE: usize = 64 * 1024;
 
+/// A line of so many bytes is written from where it is, not copied to others first.
+const LARGE: usize = 16 * 1024;
+
 /// What goes to the agent, in order.
 enum Word {
-    Line(Vec<u8>),
+    Line(Bytes),
     /// To be done once all before it is written.
     Then(Box<dyn FnOnce()>),
 }
@@ -158,29 +162,32 @@ impl Stdin {
             // What could not be written whole is not acknowledged, and neither is what follows.
             let mut whole = true;
             let (mut bytes, mut lengths, mut acts) = (Vec::new(), 0, Vec::new());
+            let mut large = Bytes::new();
             while let Some(first) = queue.recv().await {
                 // As many as there are, in one write(2).
                 let mut next = Some(first);
                 while let Some(word) = next {
                     match word {
-                        // A long one is not copied.
-                        Word::Line(line) if bytes.is_empty() && line.len() >= AT_ONCE => {
-                            lengths += line.len();
-                            bytes = line;
-                            bytes.push(b'\n');
-                        }
                         Word::Line(line) => {
                             lengths += line.len();
-                            bytes.extend_from_slice(&line);
-                            bytes.push(b'\n');
+                            if line.len() >= LARGE {
+                                large = line;
+                            } else {
+                                bytes.extend_from_slice(&line);
+                                bytes.push(b'\n');
+                            }
                         }
                         Word::Then(act) => acts.push(act),
                     }
-                    next = if bytes.len() < AT_ONCE { queue.try_recv().ok() } else { None };
+                    let more = large.is_empty() && bytes.len() < AT_ONCE;
+                    next = if more { queue.try_recv().ok() } else { None };
                 }
+                let end = if large.is_empty() { "" } else { "\n" };
+                let tail = std::mem::take(&mut large).chain(end.as_bytes());
+                let mut all = Buf::chain(&bytes[..], tail);
                 // A broken pipe is not the end: what the agent still says comes through stdout, and its death is seen
                 // by the reaper. Later lines are dropped in the same way.
-                if let Err(error) = pipe.write_all(&bytes).await {
+                if let Err(error) = pipe.write_all_buf(&mut all).await {
                     whole = false;
                     tracing::warn!(%error, "a line did not reach the agent's stdin");
                 }
@@ -195,7 +202,7 @@ impl Stdin {
     }
 
     /// Queues one line.
-    pub fn send(&self, line: Vec<u8>) {
+    pub fn send(&self, line: Bytes) {
         self.pending.set(self.pending.get() + line.len());
         // The writer task ends only with this sender.
         let _ = self.words.send(Word::Line(line));

@@ -1,10 +1,11 @@
 //! Lines of an agent's stdout: up to [`MAX_LINE`] bytes, read without ever blocking a stream on one line.
 //!
-//! Owns the read buffer. `next` is cancel-safe: what was read stays in the buffer. A longer line is measured and
-//! thrown away as it comes; an [`Outline`] keeps what is needed to answer for it.
+//! Owns the read buffer, which lines share: nothing is copied. `next` is cancel-safe: what was read stays in the buffer. A
+//! longer line is measured and thrown away as it comes; an [`Outline`] keeps what is needed to answer for it.
 
 use std::io;
 
+use bytes::{Bytes, BytesMut};
 use casemate_protocol::acp::frame::{MAX_LINE, Outline, Scanner};
 use memchr::memchr;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
@@ -12,8 +13,8 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 /// What a stream of lines gave.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Line {
-    /// One line without its line end (LF or CR LF); never empty.
-    Text(Vec<u8>),
+    /// One line without its line end (LF or CR LF); never empty. It keeps all of the memory that it was read into.
+    Text(Bytes),
     /// A line longer than the limit, dropped.
     TooLong(Outline),
     /// End of the stream.
@@ -24,9 +25,8 @@ pub enum Line {
 #[derive(Debug)]
 pub struct Lines<R> {
     from: R,
-    buffer: Vec<u8>,
-    /// Where the current line starts.
-    start: usize,
+    /// From the beginning of the current line on.
+    buffer: BytesMut,
     /// Up to where no line end was found.
     scanned: usize,
     /// Set while a too long line is being thrown away.
@@ -34,9 +34,6 @@ pub struct Lines<R> {
     ended: bool,
     limit: usize,
 }
-
-/// A line of so many bytes is not copied.
-const LARGE: usize = 1024 * 1024;
 
 /// How much is asked for at once.
 const CHUNK: usize = 64 * 1024;
@@ -50,7 +47,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
     }
 
     fn with_limit(from: R, limit: usize) -> Self {
-        Self { from, buffer: Vec::new(), start: 0, scanned: 0, skipping: None, ended: false, limit }
+        Self { from, buffer: BytesMut::new(), scanned: 0, skipping: None, ended: false, limit }
     }
 
     /// The next line that is not empty.
@@ -77,16 +74,8 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         self.take()
     }
 
-    /// Forgets consumed bytes, and gives a large buffer's memory back.
+    /// For a read of some size. The memory of lines that are gone is used again; of a large line's none is left.
     fn make_room(&mut self) {
-        if self.start > 0 {
-            self.buffer.drain(..self.start);
-            self.scanned -= self.start;
-            self.start = 0;
-        }
-        if self.buffer.capacity() > 16 * CHUNK && self.buffer.len() < CHUNK {
-            self.buffer.shrink_to(CHUNK);
-        }
         if self.buffer.capacity() - self.buffer.len() < CHUNK / 4 {
             self.buffer.reserve(CHUNK);
         }
@@ -94,73 +83,49 @@ impl<R: AsyncRead + Unpin> Lines<R> {
 
     fn take(&mut self) -> Option<Line> {
         loop {
-            let found = memchr(b'\n', &self.buffer[self.scanned..]);
-            let end = match found {
+            let end = match memchr(b'\n', &self.buffer[self.scanned..]) {
                 Some(at) => self.scanned + at,
-                None if self.ended && self.scanned_to_end() => return self.last(),
+                None if self.ended => {
+                    self.scanned = 0;
+                    let last = self.buffer.split();
+                    return self.finish(last);
+                }
                 None => {
                     self.scanned = self.buffer.len();
-                    if self.ended {
-                        continue;
-                    }
                     self.refuse_if_too_long();
                     return None;
                 }
             };
-            let start = std::mem::replace(&mut self.start, end + 1);
-            self.scanned = end + 1;
-            if let Some(line) = self.finish(start, end) {
+            self.scanned = 0;
+            let mut text = self.buffer.split_to(end + 1);
+            text.truncate(end);
+            if let Some(line) = self.finish(text) {
                 return Some(line);
             }
         }
     }
 
-    fn scanned_to_end(&self) -> bool {
-        self.scanned == self.buffer.len()
-    }
-
-    /// What follows the last line end, once.
-    fn last(&mut self) -> Option<Line> {
-        let (start, end) = (self.start, self.buffer.len());
-        self.start = end;
-        self.finish(start, end)
-    }
-
-    fn finish(&mut self, start: usize, end: usize) -> Option<Line> {
+    fn finish(&mut self, mut text: BytesMut) -> Option<Line> {
         if let Some(mut scanner) = self.skipping.take() {
-            scanner.feed(&self.buffer[start..end]);
+            scanner.feed(&text);
             return Some(Line::TooLong(scanner.finish()));
         }
-        let text = &self.buffer[start..end];
-        let text = text.strip_suffix(b"\r").unwrap_or(text);
+        if text.last() == Some(&b'\r') {
+            text.truncate(text.len() - 1);
+        }
         if text.len() > self.limit {
-            return Some(Line::TooLong(Outline::of(text)));
+            return Some(Line::TooLong(Outline::of(&text)));
         }
-        if text.iter().all(u8::is_ascii_whitespace) {
-            return None;
-        }
-        let length = text.len();
-        if length < LARGE {
-            return Some(Line::Text(text.to_vec()));
-        }
-        // Handed over instead of copied: what follows it in the buffer is less than one read.
-        let rest = self.buffer.split_off(self.start.min(self.buffer.len()));
-        let mut line = std::mem::replace(&mut self.buffer, rest);
-        (self.scanned, self.start) = (self.scanned - self.start, 0);
-        line.truncate(start + length);
-        line.drain(..start);
-        line.shrink_to_fit();
-        Some(Line::Text(line))
+        (!text.iter().all(u8::is_ascii_whitespace)).then(|| Line::Text(text.freeze()))
     }
 
     /// One byte more may be a carriage return.
     fn refuse_if_too_long(&mut self) {
-        if self.skipping.is_none() && self.buffer.len() - self.start <= self.limit + 1 {
+        if self.skipping.is_none() && self.buffer.len() <= self.limit + 1 {
             return;
         }
-        self.skipping.get_or_insert_default().feed(&self.buffer[self.start..]);
+        self.skipping.get_or_insert_default().feed(&self.buffer);
         self.buffer.clear();
-        self.start = 0;
         self.scanned = 0;
     }
 }
@@ -188,7 +153,7 @@ mod tests {
     }
 
     fn text(line: &str) -> Line {
-        Line::Text(line.as_bytes().to_vec())
+        Line::Text(line.as_bytes().to_vec().into())
     }
 
     #[test]
@@ -247,7 +212,7 @@ mod tests {
             .filter(|line| line.len() > limit || !line.iter().all(u8::is_ascii_whitespace))
             .map(|line| match line.len() > limit {
                 true => Line::TooLong(Outline { length: 0, owed: Outline::of(line).owed }),
-                false => Line::Text(line.to_vec()),
+                false => Line::Text(line.to_vec().into()),
             })
             .collect()
     }
@@ -301,18 +266,19 @@ mod tests {
     }
 
     #[test]
-    fn a_large_line_is_handed_over_with_what_stands_around_it() {
-        let large = vec![b'x'; 3 * LARGE];
-        let input = [b"a\nb\n", &large[..], b"\r\nc\nd", &large, b"\n", &large].concat();
-        let got = block_on(all(&input, MAX_LINE));
-        assert_eq!(got.len(), 6);
-        let large = Line::Text(large);
-        assert!(
-            got[0] == text("a") && got[1] == text("b") && got[2] == large && got[3] == text("c")
-        );
-        assert!(
-            matches!(&got[4], Line::Text(line) if line.len() == 3 * LARGE + 1 && line[0] == b'd')
-        );
-        assert!(got[5] == large);
+    fn a_large_line_is_handed_over_with_what_stands_around_it_and_its_memory_is_not_kept() {
+        block_on(async {
+            let large = vec![b'x'; 3 << 20];
+            let input = [b"a\nb\n", &large[..], b"\r\nc\nd", &large, b"\n", &large].concat();
+            let mut lines = Lines::with_limit(&input[..], MAX_LINE);
+            assert_eq!(lines.next().await.unwrap(), text("a"));
+            assert_eq!(lines.next().await.unwrap(), text("b"));
+            assert!(lines.next().await.unwrap() == Line::Text(large.clone().into()));
+            assert_eq!(lines.next().await.unwrap(), text("c"));
+            let Line::Text(line) = lines.next().await.unwrap() else { panic!("no line") };
+            assert!(line.len() == (3 << 20) + 1 && line[0] == b'd');
+            assert!(lines.next().await.unwrap() == Line::Text(large.into()));
+            assert_eq!(lines.next().await.unwrap(), Line::End);
+        });
     }
 }

@@ -9,7 +9,9 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::rc::Rc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use casemate_protocol::codes::close;
+use casemate_protocol::relay::frame::Packet;
 use casemate_protocol::relay::outgoing::Kept;
 use casemate_protocol::relay::supervisor::{SupervisorEnd, Taken};
 use hyper::upgrade::Upgraded;
@@ -139,7 +141,7 @@ impl Attachment {
     ///
     /// # Errors
     /// The breach, in words; the client is told by the next frame.
-    pub fn take(&self, frame: &[u8]) -> Result<Option<Taken>, String> {
+    pub fn take(&self, frame: &Bytes) -> Result<Option<Taken>, String> {
         let taken = self.end.borrow_mut().take(frame);
         self.work.notify_one();
         self.room.notify_one();
@@ -147,7 +149,7 @@ impl Attachment {
     }
 
     /// The next frame for the client; `None` while there is none.
-    pub fn frame(&self) -> Option<Vec<u8>> {
+    pub fn frame(&self) -> Option<Packet> {
         let (taken, settled) = self.receipts.counts();
         let mut end = self.end.borrow_mut();
         end.flow_mut().taken(taken);
@@ -156,7 +158,7 @@ impl Attachment {
         if end.flow().wants_spooled() {
             while end.flow().wants_spooled() {
                 match self.shelf.pop() {
-                    Ok(Some(line)) => end.flow_mut().unspooled(line),
+                    Ok(Some(line)) => end.flow_mut().unspooled(line.into()),
                     // It waits for room on the disk, see `keep`.
                     Ok(None) => break,
                     Err(error) => {
@@ -204,7 +206,7 @@ impl Attachment {
                             }
                         }
                         line.pop_if(|byte| *byte == b'\n');
-                        self.keep(line).await;
+                        self.keep(line.into()).await;
                     }
                 }
                 Item::Close(code, reason) => {
@@ -216,7 +218,7 @@ impl Attachment {
     }
 
     /// Keeps a message. A full disk or spool keeps the relay waiting instead of losing anything.
-    async fn keep(&self, line: Vec<u8>) {
+    async fn keep(&self, line: Bytes) {
         self.shelf.room().await;
         let kept = self.end.borrow_mut().push(line);
         if let Kept::Spool(line) = kept {

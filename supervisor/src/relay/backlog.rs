@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
+use bytes::Bytes;
 use casemate_protocol::codes::close;
 use tokio::sync::Notify;
 
@@ -59,7 +60,7 @@ impl Backlog {
         }
     }
 
-    async fn keep(&self, line: Vec<u8>) {
+    async fn keep(&self, line: Bytes) {
         if self.entries.borrow().is_empty() || self.here.get() + line.len() <= MEMORY {
             self.here.set(self.here.get() + line.len());
             return self.entries.borrow_mut().push_back(Entry::Here(Item::Line(line)));
@@ -91,7 +92,7 @@ impl Backlog {
                 entries.pop_front();
             }
             return Some(match self.shelf.pop() {
-                Ok(Some(line)) => Item::Line(line),
+                Ok(Some(line)) => Item::Line(line.into()),
                 lost => {
                     tracing::error!(?lost, "what was kept for a client cannot be read");
                     let words = "what was kept for you is lost: attach anew";
@@ -138,7 +139,7 @@ mod tests {
         let outbox = Outbox::new(Rc::new(Notify::new()));
         let line = |number: u8| vec![number; MEMORY / 4];
         for number in 0..12 {
-            outbox.put(Item::Line(line(number)));
+            outbox.put(Item::Line(line(number).into()));
         }
         outbox.put(Item::Close(1000, "end".into()));
         backlog.fill(&outbox).await;
@@ -147,11 +148,11 @@ mod tests {
             let Item::Line(got) = backlog.next().await else { panic!("no line") };
             assert!(got == line(number), "{number}");
             if number == 5 {
-                backlog.keep(b"later".to_vec()).await;
+                backlog.keep(b"later"[..].into()).await;
             }
         }
         assert!(matches!(backlog.next().await, Item::Close(1000, _)));
-        assert!(matches!(backlog.next().await, Item::Line(line) if line == b"later"));
+        assert!(matches!(backlog.next().await, Item::Line(line) if line == "later"));
         assert_eq!((spool(), backlog.is_empty()), (0, true));
     }
 }

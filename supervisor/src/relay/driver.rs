@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use casemate_protocol::acp::server::Event;
 use casemate_protocol::codes::{close, exit};
 use casemate_protocol::worker::Activity;
@@ -44,9 +45,9 @@ const FLUSH: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub enum Sent {
     /// In its turn.
-    Line(Vec<u8>),
+    Line(Bytes),
     /// It goes ahead of others, and comes again in its turn, empty.
-    Ahead(Vec<u8>),
+    Ahead(Bytes),
 }
 
 /// From the connections.

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io::{self, IoSlice, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -63,7 +63,7 @@ impl Journals {
     pub fn append(&mut self, session: &str, line: &[u8]) -> io::Result<()> {
         self.pending = true;
         let journal = self.of(session)?;
-        if line.len() >= AT_ONCE {
+        if line.len() >= AT_ONCE / 4 {
             // Not copied once more.
             journal.flush()?;
             return journal.write(&[line, b"\n"]);
@@ -160,7 +160,8 @@ impl Journal {
     fn write(&mut self, parts: &[&[u8]]) -> io::Result<()> {
         let length = parts.iter().map(|part| part.len() as u64).sum();
         self.reserve(length);
-        let written = parts.iter().try_for_each(|part| self.file.write_all(part));
+        let mut slices: Vec<_> = parts.iter().map(|part| IoSlice::new(part)).collect();
+        let written = write_all(&self.file, &mut slices);
         match written {
             Ok(()) => self.length += length,
             Err(_) => self.file.set_len(self.length)?,
@@ -179,6 +180,20 @@ impl Journal {
             self.reserved = to;
         }
     }
+}
+
+/// As `Write::write_all`, for several at once.
+fn write_all(mut file: &File, mut parts: &mut [IoSlice<'_>]) -> io::Result<()> {
+    IoSlice::advance_slices(&mut parts, 0);
+    while !parts.is_empty() {
+        match file.write_vectored(parts) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(length) => IoSlice::advance_slices(&mut parts, length),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// Up to and with the last line end, in bytes.

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::rc::Rc;
 
+use bytes::Bytes;
 use tokio::sync::Notify;
 
 use super::receipts::Receipts;
@@ -19,7 +20,7 @@ const FULL: usize = 16 * 1024 * 1024;
 #[derive(Debug)]
 pub enum Item {
     /// One line.
-    Line(Vec<u8>),
+    Line(Bytes),
     /// The first `length` bytes of a journal, line by line.
     Journal {
         /// The journal, as it was when the replay was asked for.
@@ -133,9 +134,9 @@ mod tests {
     #[test]
     fn it_is_full_above_the_bound_and_not_after_the_client_took_some() {
         let outbox = Outbox::new(Rc::new(Notify::new()));
-        outbox.put(Item::Line(vec![0; FULL]));
+        outbox.put(Item::Line(vec![0; FULL].into()));
         assert!(!outbox.is_full());
-        outbox.put(Item::Line(vec![0; 1]));
+        outbox.put(Item::Line(vec![0; 1].into()));
         assert!(outbox.is_full());
         outbox.sent(FULL);
         assert!(!outbox.is_full());
@@ -145,7 +146,7 @@ mod tests {
     fn nothing_follows_a_close() {
         let outbox = Outbox::new(Rc::new(Notify::new()));
         outbox.put(Item::Close(1001, "x".into()));
-        outbox.put(Item::Line(vec![2]));
+        outbox.put(Item::Line(vec![2].into()));
         let items = outbox.items.borrow();
         assert!(matches!(items.iter().collect::<Vec<_>>()[..], [Item::Close(1001, _)]));
     }

@@ -416,7 +416,7 @@ fn a_cancel_passes_a_long_prompt_and_ends_its_own_turn_alone() {
         "params": {"sessionId": session, "prompt": prompt}});
     assert_eq!(door.flow.push(line.to_string().into_bytes()), Kept::Here);
     let piece = door.flow.frame().expect("a piece");
-    assert_eq!(piece[0], 3, "a piece that is not the last");
+    assert_eq!(piece.to_bytes()[0], 3, "a piece that is not the last");
     let socket = door.socket.as_mut().unwrap();
     door.runtime.block_on(socket.send(Message::binary(piece))).unwrap();
     let cancel =
@@ -424,7 +424,7 @@ fn a_cancel_passes_a_long_prompt_and_ends_its_own_turn_alone() {
     // Messages: initialize, session/new, the first prompt, the second, the cancel.
     assert_eq!(door.flow.hurry(cancel.to_string().into_bytes(), 3), Kept::Here);
     let copy = door.flow.frame().expect("a copy");
-    assert_eq!(copy[0], 7, "a copy that goes ahead");
+    assert_eq!(copy.to_bytes()[0], 7, "a copy that goes ahead");
     let socket = door.socket.as_mut().unwrap();
     door.runtime.block_on(socket.send(Message::binary(copy))).unwrap();
     let began = std::time::Instant::now();

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use super::string;
+use super::{string, text};
 
 /// Why the text is not JSON, and at which byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -221,40 +221,7 @@ impl<'a> Walk<'a> {
 
     /// From the opening quote past the closing one.
     fn string(&mut self) -> Result<(), Bad> {
-        let bytes = self.text.as_bytes();
-        let mut at = self.at + 1;
-        let bad = |what, at| Err(Bad { what, at });
-        loop {
-            while let Some(eight) = bytes.get(at..).and_then(<[u8]>::first_chunk) {
-                let special = special(u64::from_le_bytes(*eight));
-                if special != 0 {
-                    at += special.trailing_zeros() as usize / 8;
-                    break;
-                }
-                at += 8;
-            }
-            match bytes.get(at) {
-                Some(b'"') => break,
-                Some(b'\\') => match bytes.get(at + 1) {
-                    Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => at += 2,
-                    Some(b'u') => {
-                        let digits = bytes[at + 2..].iter().take(4);
-                        let count = digits.take_while(|byte| byte.is_ascii_hexdigit()).count();
-                        at += 2 + count;
-                        if count < 4 {
-                            let ends = at == bytes.len();
-                            return bad(if ends { What::Ends } else { What::Syntax }, at);
-                        }
-                    }
-                    Some(_) => return bad(What::Syntax, at + 1),
-                    None => return bad(What::Ends, at + 1),
-                },
-                Some(0..0x20) => return bad(What::Syntax, at),
-                Some(_) => at += 1,
-                None => return bad(What::Ends, at),
-            }
-        }
-        self.at = at + 1;
+        self.at = text::end(self.text.as_bytes(), self.at)?;
         Ok(())
     }
 
@@ -311,17 +278,6 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// The high bit of the first byte (and perhaps of later ones) that is a quote, a backslash or a control character; 0 where
-/// none is (S. E. Anderson, Bit Twiddling Hacks, "haszero" and "hasless").
-fn special(eight: u64) -> u64 {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    let zero = |word: u64| word.wrapping_sub(ONES) & !word;
-    let control = eight.wrapping_sub(0x20 * ONES) & !eight;
-    let quote = zero(eight ^ (u64::from(b'"') * ONES));
-    let backslash = zero(eight ^ (u64::from(b'\\') * ONES));
-    (quote | backslash | control) & (0x80 * ONES)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -332,20 +288,6 @@ mod tests {
     fn is_json(text: &str) -> bool {
         let mut walk = Walk::new(text);
         walk.value().and_then(|_| walk.end()).is_ok()
-    }
-
-    #[test]
-    fn every_byte_that_means_something_in_a_string_is_seen_wherever_it_stands() {
-        for byte in 0..=255 {
-            for at in 0..8 {
-                let mut eight = *b"abcd\x7f\xff\x80z";
-                eight[at] = byte;
-                let wanted = matches!(byte, b'"' | b'\\' | 0..0x20);
-                let special = special(u64::from_le_bytes(eight));
-                assert_eq!(special != 0, wanted, "{byte} at {at}");
-                assert!(!wanted || special.trailing_zeros() as usize / 8 == at);
-            }
-        }
     }
 
     #[test]

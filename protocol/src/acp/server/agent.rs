@@ -1,5 +1,7 @@
 //! What the agent sends: each line is read once and goes to the part that knows it.
 
+use bytes::Bytes;
+
 use super::{Action, Server};
 use crate::acp::fault::error_line;
 use crate::acp::frame::{Frame, Kind, MAX_LINE, Outline, Owed};
@@ -33,19 +35,22 @@ fn harmless(line: &[u8]) -> String {
 
 impl Server {
     /// The agent wrote a line.
-    pub(super) fn agent_wrote(&mut self, line: &[u8], now: u64, out: &mut Vec<Action>) {
+    pub(super) fn agent_wrote(&mut self, line: &Bytes, now: u64, out: &mut Vec<Action>) {
         if !matches!(self.agent, Agent::Running) {
             return;
         }
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let line = match line.strip_suffix(b"\r") {
+            Some(rest) => &line.slice_ref(rest),
+            None => line,
+        };
         if line.trim_ascii().is_empty() {
             return;
         }
-        match Frame::parse(line) {
+        match Frame::of(line) {
             Ok(frame) => match frame.on_one_line() {
                 None => self.agent_said(&frame, now, out),
                 Some(flat) => {
-                    let frame = Frame::parse(&flat).expect("spaces between tokens change nothing");
+                    let frame = Frame::of(&flat).expect("spaces between tokens change nothing");
                     self.agent_said(&frame, now, out);
                 }
             },
@@ -85,7 +90,7 @@ impl Server {
             Owed::Nobody => {}
             Owed::Sender(id) => {
                 let text = format!("the request was dropped: {why}");
-                out.push(Action::ToAgent(error_line(id, rpc::INVALID_REQUEST, &text, None)));
+                out.push(Action::ToAgent(error_line(id, rpc::INVALID_REQUEST, &text, None).into()));
             }
             Owed::Asker(id) => {
                 let text = format!("the agent's answer was dropped: {why}");
@@ -113,7 +118,7 @@ impl Server {
             (Kind::Notification, "$/cancel_request") => self.ask_withdrawn(frame, out),
             (Kind::Notification, _) => {
                 if let Some(client) = self.client.as_ref().filter(|client| client.answered) {
-                    out.push(Action::ToClient(client.conn, frame.text().as_bytes().to_vec()));
+                    out.push(Action::ToClient(client.conn, frame.line()));
                 }
             }
             (Kind::Response, _) if self.holds(frame, now) => {}

@@ -2,6 +2,8 @@
 //!
 //! Each is answered to the agent exactly once: by the client that it was delivered to, or by us.
 
+use bytes::Bytes;
+
 use super::{Action, Conn, Server, lines};
 use crate::acp::fault::error_line;
 use crate::acp::frame::{self, Frame, canonical};
@@ -28,7 +30,7 @@ struct Ask {
     id: String,
     key: String,
     /// Only a permission is kept for another delivery.
-    permission: Option<Vec<u8>>,
+    permission: Option<Bytes>,
     session: Option<String>,
     place: Place,
 }
@@ -70,25 +72,24 @@ impl Server {
                 frame.method()
             )));
         }
-        let line = frame.text().as_bytes();
         if self.asks.0.len() >= MOST {
             let message = "too many open requests: wait for answers first";
-            return out.push(Action::ToAgent(error_line(id, rpc::INTERNAL, message, None)));
+            return out.push(Action::ToAgent(error_line(id, rpc::INTERNAL, message, None).into()));
         }
         let permission = frame.method() == "session/request_permission";
         let client = self.client.as_ref().filter(|client| client.answered);
         let place = match client {
             Some(client) if client.ready || !permission => {
-                out.push(Action::ToClient(client.conn, line.to_vec()));
+                out.push(Action::ToClient(client.conn, frame.line()));
                 Place::With(client.conn)
             }
             _ if permission => Place::Waiting { until: self.permission_deadline(now) },
-            _ => return out.push(Action::ToAgent(nobody(id, frame.method()))),
+            _ => return out.push(Action::ToAgent(nobody(id, frame.method()).into())),
         };
         self.asks.0.push(Ask {
             id: id.to_owned(),
             key,
-            permission: permission.then(|| line.to_vec()),
+            permission: permission.then(|| Bytes::copy_from_slice(frame.text().as_bytes())),
             session: frame.session().and_then(frame::string).map(String::from),
             place,
         });
@@ -103,7 +104,7 @@ impl Server {
         };
         let ask = self.asks.0.remove(index);
         let range = frame.id_range().expect("it had a key");
-        out.push(Action::ToAgent(frame.splice(vec![(range, ask.id)])));
+        out.push(Action::ToAgent(frame.splice(vec![(range, ask.id)]).into()));
     }
 
     /// The agent takes a request back.
@@ -113,11 +114,11 @@ impl Server {
         match self.asks.0[index].place {
             // The client's answer, which the agent is owed, comes as after any other request.
             Place::With(conn) => {
-                out.push(Action::ToClient(conn, frame.text().as_bytes().to_vec()));
+                out.push(Action::ToClient(conn, frame.line()));
             }
             Place::Waiting { .. } => {
                 let ask = self.asks.0.remove(index);
-                out.push(Action::ToAgent(lines::result(&ask.id, CANCELLED)));
+                out.push(Action::ToAgent(lines::result(&ask.id, CANCELLED).into()));
             }
         }
     }
@@ -141,7 +142,7 @@ impl Server {
                 return true;
             }
             if ask.permission.is_none() {
-                out.push(Action::ToAgent(nobody(&ask.id, "")));
+                out.push(Action::ToAgent(nobody(&ask.id, "").into()));
                 return false;
             }
             ask.place = Place::Waiting { until };
@@ -164,7 +165,7 @@ impl Server {
         self.asks.0.retain(|ask| {
             let ends = ask.permission.is_some() && wanted(ask);
             if ends {
-                out.push(Action::ToAgent(lines::result(&ask.id, CANCELLED)));
+                out.push(Action::ToAgent(lines::result(&ask.id, CANCELLED).into()));
             }
             !ends
         });

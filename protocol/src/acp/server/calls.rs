@@ -73,7 +73,7 @@ impl Server {
         let id = frame.id().unwrap_or("null").to_owned();
         let call = self.calls.begin(Call { conn, id, purpose });
         edits.extend(frame.id_range().map(|range| (range, call.to_string())));
-        out.push(Action::ToAgent(frame.splice(edits)));
+        out.push(Action::ToAgent(frame.splice(edits).into()));
         call
     }
 
@@ -166,14 +166,14 @@ impl Server {
     /// Sends the agent's answer under `id`.
     pub(super) fn hand_to(&self, conn: Conn, id: &str, frame: &Frame<'_>, out: &mut Vec<Action>) {
         if let Some(range) = frame.id_range().filter(|_| self.is_current(conn)) {
-            out.push(Action::ToClient(conn, frame.splice(vec![(range, id.to_owned())])));
+            out.push(Action::ToClient(conn, frame.splice(vec![(range, id.to_owned())]).into()));
         }
     }
 
     /// Answers a client's request ourselves.
     pub(super) fn reply(&self, conn: Conn, id: &str, result: &str, out: &mut Vec<Action>) {
         if self.is_current(conn) {
-            out.push(Action::ToClient(conn, lines::result(id, result)));
+            out.push(Action::ToClient(conn, lines::result(id, result).into()));
         }
     }
 
@@ -187,7 +187,7 @@ impl Server {
         out: &mut Vec<Action>,
     ) {
         if self.is_current(conn) {
-            out.push(Action::ToClient(conn, error_line(id, code, message, None)));
+            out.push(Action::ToClient(conn, error_line(id, code, message, None).into()));
         }
     }
 }

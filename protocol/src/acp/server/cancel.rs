@@ -16,7 +16,7 @@ impl Server {
         };
         let waited = self.drop_waiting_where(|one| one.session == session, out);
         if self.turns.runs(&session) {
-            out.push(Action::ToAgent(frame.text().as_bytes().to_vec()));
+            out.push(Action::ToAgent(frame.line()));
             self.turns.mark_cancelled(None);
             self.cancel_asks(&session, out);
         } else if !waited {
@@ -29,7 +29,7 @@ impl Server {
         let Some(session) = self.turns.running().map(str::to_owned) else { return };
         self.notice(why, out);
         let line = lines::cancel(&lines::quote(&session));
-        out.push(Action::ToAgent(line));
+        out.push(Action::ToAgent(line.into()));
         self.turns.mark_cancelled(None);
         self.cancel_asks(&session, out);
     }
@@ -46,7 +46,7 @@ impl Server {
         match call {
             Some((key, _)) => {
                 self.turns.mark_cancelled(Some(*key));
-                out.push(Action::ToAgent(frame.splice(vec![(range, key.to_string())])));
+                out.push(Action::ToAgent(frame.splice(vec![(range, key.to_string())]).into()));
             }
             None => {
                 out.push(Action::Log("a $/cancel_request names no open request: dropped".into()))

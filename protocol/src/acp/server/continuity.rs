@@ -150,6 +150,6 @@ impl Server {
         let Some(range) = frame.id_range().filter(|_| self.is_current(conn)) else { return };
         let mut edits = vec![(range, id.to_owned())];
         edits.extend(frame.locate(&[part]).map(|range| (range, raw)));
-        out.push(Action::ToClient(conn, frame.splice(edits)));
+        out.push(Action::ToClient(conn, frame.splice(edits).into()));
     }
 }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use bytes::Bytes;
+
 use super::{Action, Agent, Conn, Server};
 use crate::acp::fault::error_line;
 use crate::acp::frame::{Frame, FrameError, Kind, Outline, Owed};
@@ -78,7 +80,13 @@ impl Server {
     }
 
     /// A client sent a line.
-    pub(super) fn client_sent(&mut self, conn: Conn, line: &[u8], now: u64, out: &mut Vec<Action>) {
+    pub(super) fn client_sent(
+        &mut self,
+        conn: Conn,
+        line: &Bytes,
+        now: u64,
+        out: &mut Vec<Action>,
+    ) {
         let Some(client) = self.client.as_mut().filter(|client| client.conn == conn) else {
             return;
         };
@@ -87,7 +95,7 @@ impl Server {
         if greeted && line.is_empty() {
             return;
         }
-        let parsed = Frame::parse(line);
+        let parsed = Frame::of(line);
         let begins =
             |frame: &Frame<'_>| frame.kind() == Kind::Request && frame.method() == "initialize";
         if !greeted && !parsed.as_ref().is_ok_and(begins) {
@@ -102,7 +110,7 @@ impl Server {
         match frame.on_one_line() {
             None => self.dispatch(conn, &frame, now, out),
             Some(flat) => {
-                let frame = Frame::parse(&flat).expect("spaces between tokens change nothing");
+                let frame = Frame::of(&flat).expect("spaces between tokens change nothing");
                 self.dispatch(conn, &frame, now, out);
             }
         }
@@ -129,14 +137,14 @@ impl Server {
             }
         }
         let id = if let Owed::Sender(id) = &owed { id } else { "null" };
-        out.push(Action::ToClient(conn, error_line(id, code, &error.to_string(), None)));
+        out.push(Action::ToClient(conn, error_line(id, code, &error.to_string(), None).into()));
     }
 
     /// A client sent a line ahead of others: a cancel, and nothing else.
     pub(super) fn client_hurried(
         &mut self,
         conn: Conn,
-        line: &[u8],
+        line: &Bytes,
         now: u64,
         out: &mut Vec<Action>,
     ) {
@@ -147,7 +155,7 @@ impl Server {
         let cancels = |frame: &Frame<'_>| {
             frame.kind() == Kind::Notification && NOTIFICATIONS.contains(&frame.method())
         };
-        match Frame::parse(line) {
+        match Frame::of(line) {
             Ok(frame) if greeted && cancels(&frame) => self.dispatch(conn, &frame, now, out),
             _ => {
                 let reason = "only a cancel goes ahead of other messages";
@@ -182,7 +190,7 @@ impl Server {
                 "session/cancel" => self.cancel(frame, out),
                 "$/cancel_request" => self.cancel_request(conn, frame, out),
                 _ if matches!(self.agent, Agent::Running) => {
-                    out.push(Action::ToAgent(frame.text().as_bytes().to_vec()));
+                    out.push(Action::ToAgent(frame.line()));
                 }
                 _ => {}
             },

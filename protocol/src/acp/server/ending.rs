@@ -65,6 +65,9 @@ impl Server {
             ),
         };
         let fault = Fault { cause: Some(cause.clone()), ..Fault::new(delivery) };
-        out.push(Action::ToClient(conn, error_line(id, rpc::WORKER, &message, Some(&fault))));
+        out.push(Action::ToClient(
+            conn,
+            error_line(id, rpc::WORKER, &message, Some(&fault)).into(),
+        ));
     }
 }

@@ -76,7 +76,10 @@ impl Server {
             Handshake::Said(line) => {
                 let stored = Frame::parse(line).expect("the stored line was parsed before");
                 let range = stored.id_range().expect("it answered a request");
-                out.push(Action::ToClient(conn, stored.splice(vec![(range, id.to_owned())])));
+                out.push(Action::ToClient(
+                    conn,
+                    stored.splice(vec![(range, id.to_owned())]).into(),
+                ));
                 self.mark_answered(conn);
             }
             Handshake::Asked(waiters) => waiters.push(waiter(false)),
@@ -140,7 +143,10 @@ impl Server {
                 patience / 1000
             );
             let fault = Fault { cause: Some(cause.clone()), ..Fault::new(delivery) };
-            out.push(Action::ToClient(conn, error_line(&id, rpc::WORKER, &cause, Some(&fault))));
+            out.push(Action::ToClient(
+                conn,
+                error_line(&id, rpc::WORKER, &cause, Some(&fault)).into(),
+            ));
         }
     }
 

@@ -23,6 +23,8 @@
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
+
 use crate::acp::continuity::record::{Entry, Record};
 use crate::acp::frame::{MAX_LINE, Outline};
 use crate::worker::Activity;
@@ -79,13 +81,13 @@ pub enum Event<'a> {
     /// A client's WebSocket is open. A newer one supersedes the older.
     Connected(Conn),
     /// A client sent one line.
-    FromClient(Conn, &'a [u8]),
+    FromClient(Conn, &'a Bytes),
     /// A client sent a cancel that goes ahead of lines that it sent earlier. It comes again in its turn, empty.
-    Ahead(Conn, &'a [u8]),
+    Ahead(Conn, &'a Bytes),
     /// A client is gone. Not a cancel, not a close.
     Disconnected(Conn),
     /// The agent wrote one line.
-    FromAgent(&'a [u8]),
+    FromAgent(&'a Bytes),
     /// The agent wrote a line above [`crate::acp::frame::MAX_LINE`], which was thrown away.
     AgentOverlong(&'a Outline),
     /// The agent is gone, all its output having been given in.
@@ -125,9 +127,9 @@ pub enum Action {
     /// Start the agent; lines for it that follow are written once it runs.
     StartAgent,
     /// Write one line to the agent's stdin (no line end included).
-    ToAgent(Vec<u8>),
+    ToAgent(Bytes),
     /// Send one line to a client.
-    ToClient(Conn, Vec<u8>),
+    ToClient(Conn, Bytes),
     /// Close a client's connection with a code of [`crate::codes::close`].
     Close(Conn, u16, String),
     /// Append one line to the journal of an ACP session.
@@ -135,7 +137,7 @@ pub enum Action {
         /// The agent's session id: any text that an agent may choose, so never a file's name as it is.
         session: String,
         /// A `session/update` notification.
-        line: Vec<u8>,
+        line: Bytes,
     },
     /// Forget the journal of an ACP session: the agent is about to replay it.
     ForgetJournal {
@@ -250,7 +252,7 @@ impl Server {
             if let Action::ToClient(_, line) = action
                 && line.len() > MAX_LINE
             {
-                *line = lines::too_long(line);
+                *line = lines::too_long(line).into();
             }
         }
         if self.busy != self.turns.busy() {

@@ -43,6 +43,6 @@ impl Server {
     pub(super) fn say(&mut self, conn: Conn, session: &str, text: &str, out: &mut Vec<Action>) {
         self.notices.said += 1;
         let id = format!("casemate-notice-{}", self.notices.said);
-        out.push(Action::ToClient(conn, lines::notice(session, &id, text)));
+        out.push(Action::ToClient(conn, lines::notice(session, &id, text).into()));
     }
 }

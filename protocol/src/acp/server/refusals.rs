@@ -66,7 +66,7 @@ impl Server {
         self.refusals.said += 1;
         let id = format!("casemate-refused-{}", self.refusals.said);
         let line = lines::refusal(&lines::quote(session), &id, what, why);
-        out.push(Action::ToClient(client.conn, line));
+        out.push(Action::ToClient(client.conn, line.into()));
         true
     }
 }

@@ -124,7 +124,7 @@ impl Server {
             let fault = Fault { reattach: true, ..Fault::new(Delivery::NotDelivered) };
             let message = "this worker is being stopped: attach again and send the prompt again";
             let line = error_line(id, rpc::WORKER, message, Some(&fault));
-            return out.push(Action::ToClient(conn, line));
+            return out.push(Action::ToClient(conn, line.into()));
         }
         let queue = self.turns.busy();
         if !queue && self.turns.settling.is_none() {
@@ -136,7 +136,7 @@ impl Server {
         });
         if let Some(notice) = &notice {
             let line = lines::waiting(frame.session().unwrap_or("\"\""), notice);
-            out.push(Action::ToClient(conn, line));
+            out.push(Action::ToClient(conn, line.into()));
         }
         self.turns.waiting.push_back(Waiting {
             conn,
@@ -166,7 +166,7 @@ impl Server {
             for block in &blocks {
                 out.push(Action::Journal {
                     session: session.to_owned(),
-                    line: lines::user_chunk(frame.session().unwrap_or("\"\""), block),
+                    line: lines::user_chunk(frame.session().unwrap_or("\"\""), block).into(),
                 });
             }
         }
@@ -208,7 +208,10 @@ impl Server {
         let frame = Frame::parse(&next.line).expect("the waiting line was parsed before");
         if let Some(notice) = &next.notice {
             let session = frame.session().unwrap_or("\"\"");
-            out.push(Action::ToClient(next.conn, lines::waited(session, notice, "completed")));
+            out.push(Action::ToClient(
+                next.conn,
+                lines::waited(session, notice, "completed").into(),
+            ));
         }
         self.start_turn(next.conn, &frame, &next.session, out);
     }
@@ -236,7 +239,10 @@ impl Server {
         for one in &dropped {
             if let Some(notice) = &one.notice {
                 let session = lines::quote(&one.session);
-                out.push(Action::ToClient(one.conn, lines::waited(&session, notice, "failed")));
+                out.push(Action::ToClient(
+                    one.conn,
+                    lines::waited(&session, notice, "failed").into(),
+                ));
             }
             self.reply(one.conn, &one.id, r#"{"stopReason":"cancelled"}"#, out);
         }

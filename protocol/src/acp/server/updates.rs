@@ -53,9 +53,8 @@ impl Server {
         } else {
             live || opened_by.is_some()
         };
-        let line = frame.text().as_bytes();
         if journal {
-            out.push(Action::Journal { session: session.to_string(), line: line.to_vec() });
+            out.push(Action::Journal { session: session.to_string(), line: frame.line() });
         }
         if let Some(client) = &self.client {
             let seen = if let Some(conn) = opened_by {
@@ -66,7 +65,7 @@ impl Server {
                 !content && self.creates().any(|conn| conn == client.conn)
             };
             if seen {
-                out.push(Action::ToClient(client.conn, line.to_vec()));
+                out.push(Action::ToClient(client.conn, frame.line()));
             }
         }
         if live || opened_by.is_some() {

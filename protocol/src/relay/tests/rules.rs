@@ -1,5 +1,7 @@
 //! What the specification forbids, and what it promises in numbers.
 
+use bytes::Bytes;
+
 use crate::acp::frame::MAX_LINE;
 use crate::codes::close;
 use crate::relay::bridge::{Action, BridgeEnd};
@@ -9,11 +11,11 @@ use crate::relay::outgoing::Kept;
 use crate::relay::supervisor::SupervisorEnd;
 use crate::relay::{KEEP_MS, LANE, PIECE, Violation, WINDOW};
 
-fn hello(seq: u64) -> Vec<u8> {
+fn hello(seq: u64) -> Bytes {
     Frame::Hello(Standing { seq, limit: WINDOW }).to_bytes()
 }
 
-fn piece(seq: u64, last: bool, length: usize) -> Vec<u8> {
+fn piece(seq: u64, last: bool, length: usize) -> Bytes {
     Frame::Piece { seq, last, bytes: vec![b'x'; length].into() }.to_bytes()
 }
 
@@ -44,7 +46,7 @@ fn each_breach_is_named() {
     assert_eq!(greeted().take(&piece(1, true, PIECE + 1)), Err(Violation::LongPiece));
     let ack = Frame::Ack(Standing { seq: 1, limit: 0 }).to_bytes();
     assert_eq!(greeted().take(&ack), Err(Violation::Lost));
-    assert_eq!(greeted().take(b"?"), Err(Violation::Malformed));
+    assert_eq!(greeted().take(&Bytes::from_static(b"?")), Err(Violation::Malformed));
     let mut flow = greeted();
     flow.take(&piece(1, true, PIECE)).unwrap();
     assert_eq!(flow.take(&piece(2, true, 1)), Err(Violation::Window));
@@ -55,7 +57,8 @@ fn a_message_of_64_mib_passes_and_one_byte_more_does_not() {
     let mut flow = greeted();
     for _ in 0..MAX_LINE / PIECE - 1 {
         assert_eq!(flow.take(&piece(1, false, PIECE)), Ok(Brought::Nothing));
-        let told = flow.frame().expect("a message in the making does not close the window");
+        let told =
+            flow.frame().expect("a message in the making does not close the window").to_bytes();
         assert!(matches!(Frame::parse(&told), Ok(Frame::Ack(_))));
     }
     let mut longer = flow.clone();
@@ -72,7 +75,7 @@ fn a_long_message_goes_out_in_pieces_of_one_mib_as_the_window_opens() {
     assert_eq!(flow.push(vec![b'y'; 3 * PIECE + 1]), Kept::Here);
     let mut lengths = Vec::new();
     for round in 1..=4u64 {
-        let bytes = flow.frame().expect("a piece");
+        let bytes = flow.frame().expect("a piece").to_bytes();
         assert_eq!(flow.frame(), None, "the window is full");
         let Ok(Frame::Piece { seq: 1, last, bytes }) = Frame::parse(&bytes) else { panic!() };
         lengths.push(bytes.len());
@@ -86,7 +89,7 @@ fn a_long_message_goes_out_in_pieces_of_one_mib_as_the_window_opens() {
 #[test]
 fn a_message_that_came_twice_is_given_out_once() {
     let mut flow = greeted();
-    assert_eq!(flow.take(&piece(1, true, 1)), Ok(Brought::Message(1, b"x".to_vec())));
+    assert_eq!(flow.take(&piece(1, true, 1)), Ok(Brought::Message(1, "x".into())));
     assert_eq!(flow.take(&piece(1, true, 1)), Ok(Brought::Nothing));
 }
 
@@ -96,12 +99,12 @@ fn what_waits_for_a_turn_is_not_acknowledged_and_keeps_nothing_out() {
     flow.take(&piece(1, true, PIECE)).unwrap();
     assert_eq!(flow.frame(), None);
     flow.taken(1);
-    let ack = flow.frame().expect("room");
+    let ack = flow.frame().expect("room").to_bytes();
     let standing = Standing { seq: 0, limit: 2 * WINDOW };
     assert_eq!(Frame::parse(&ack), Ok(Frame::Ack(standing)));
     flow.take(&piece(2, true, 1)).unwrap();
     flow.settled(2);
-    let ack = flow.frame().expect("an acknowledgement");
+    let ack = flow.frame().expect("an acknowledgement").to_bytes();
     let standing = Standing { seq: 2, limit: 2 * WINDOW + 1 };
     assert_eq!(Frame::parse(&ack), Ok(Frame::Ack(standing)));
 }
@@ -130,7 +133,8 @@ fn an_end_comes_after_the_data_also_over_a_later_connection() {
     end.cut(0);
     assert!(end.opened());
     end.take(&hello(0)).unwrap();
-    let kinds: Vec<u8> = std::iter::from_fn(|| end.frame()).map(|frame| frame[0]).collect();
+    let kinds: Vec<u8> =
+        std::iter::from_fn(|| end.frame()).map(|frame| frame.to_bytes()[0]).collect();
     assert_eq!(kinds, [2, 4, 6]);
     assert!(!end.is_over(), "until the client has answered");
     end.take(&Frame::Bye { code: 1000, reason: "".into() }.to_bytes()).unwrap();
@@ -182,14 +186,14 @@ fn a_copy_goes_ahead_of_what_waits_and_its_message_comes_empty() {
     let mut worker = greeted();
     let mut given = Vec::new();
     while let Some(frame) = client.frame() {
-        given.push(worker.take(&frame).unwrap());
+        given.push(worker.take(&frame.to_bytes()).unwrap());
     }
-    let ahead = Brought::Ahead(3, b"stop".to_vec());
-    assert_eq!(given, [Brought::Message(1, b"one".to_vec()), ahead, Brought::Nothing]);
+    let ahead = Brought::Ahead(3, "stop".into());
+    assert_eq!(given, [Brought::Message(1, "one".into()), ahead, Brought::Nothing]);
     client.take(&Frame::Ack(Standing { seq: 1, limit: 99 }).to_bytes()).unwrap();
     let rest: Vec<_> = std::iter::from_fn(|| client.frame()).collect();
-    let rest: Vec<_> = rest.iter().map(|frame| worker.take(frame).unwrap()).collect();
-    assert_eq!(rest, [Brought::Message(2, b"a long one".to_vec()), Brought::Message(3, vec![])]);
+    let rest: Vec<_> = rest.iter().map(|frame| worker.take(&frame.to_bytes()).unwrap()).collect();
+    assert_eq!(rest, [Brought::Message(2, "a long one".into()), Brought::Message(3, Bytes::new())]);
 }
 
 #[test]
@@ -205,8 +209,9 @@ fn only_what_was_never_sent_is_taken_back_and_comes_empty() {
     client.take(&welcome.to_bytes()).unwrap();
     let frames: Vec<_> = std::iter::from_fn(|| client.frame()).collect();
     let mut worker = greeted();
-    let given: Vec<_> = frames.iter().map(|frame| worker.take(frame).unwrap()).collect();
-    assert_eq!(given, [Brought::Message(1, b"one".to_vec()), Brought::Message(2, vec![])]);
+    let given: Vec<_> =
+        frames.iter().map(|frame| worker.take(&frame.to_bytes()).unwrap()).collect();
+    assert_eq!(given, [Brought::Message(1, "one".into()), Brought::Message(2, Bytes::new())]);
     assert!(!client.revoke(1) && !client.revoke(2) && !client.revoke(9));
 }
 

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use bytes::Bytes;
+
 use crate::codes::close;
 use crate::relay::bridge::{Action, BridgeEnd, Over};
 use crate::relay::frame::{Frame, Standing};
@@ -82,14 +84,14 @@ pub(super) struct World {
     pub(super) bridge: BridgeEnd,
     pub(super) worker: SupervisorEnd,
     left: Budget,
-    up: VecDeque<Vec<u8>>,
-    down: VecDeque<Vec<u8>>,
+    up: VecDeque<Bytes>,
+    down: VecDeque<Bytes>,
     /// The connection carries.
     alive: bool,
     /// Who believes in it.
     bridge_up: bool,
     worker_up: bool,
-    spool: VecDeque<Vec<u8>>,
+    spool: VecDeque<Bytes>,
     pushed: (u64, u64),
     got: (u64, u64),
     settled: (u64, u64),
@@ -103,18 +105,18 @@ pub(super) struct World {
 }
 
 /// A message in two pieces.
-fn pieces(seq: u64, message: &[u8]) -> [Vec<u8>; 2] {
+fn pieces(seq: u64, message: &[u8]) -> [Bytes; 2] {
     let (first, last) = message.split_at(message.len() / 2);
     [(first, false), (last, true)]
         .map(|(bytes, last)| Frame::Piece { seq, last, bytes: bytes.into() }.to_bytes())
 }
 
-fn copy(seq: u64, message: &[u8]) -> Vec<u8> {
+fn copy(seq: u64, message: &[u8]) -> Bytes {
     Frame::Ahead { seq, bytes: message.into() }.to_bytes()
 }
 
 /// An acknowledgement that was said before, with less room than was given since.
-fn ack(seq: u64) -> Vec<u8> {
+fn ack(seq: u64) -> Bytes {
     Frame::Ack(Standing { seq, limit: 0 }).to_bytes()
 }
 
@@ -151,9 +153,9 @@ impl World {
     }
 
     /// The content of a message: its own number, and of more than one length.
-    fn message(&self, number: u64) -> Vec<u8> {
+    fn message(&self, number: u64) -> Bytes {
         let length = self.size + usize::try_from(number % 3).unwrap();
-        vec![u8::try_from(number % 251).unwrap(); length]
+        vec![u8::try_from(number % 251).unwrap(); length].into()
     }
 
     /// Takes one step; false where it is not possible now.
@@ -212,7 +214,7 @@ impl World {
                     return false;
                 };
                 if self.alive {
-                    self.up.push_back(frame);
+                    self.up.push_back(frame.to_bytes());
                 }
             }
             Step::SendDown => {
@@ -220,7 +222,7 @@ impl World {
                     return false;
                 };
                 if self.alive {
-                    self.down.push_back(frame);
+                    self.down.push_back(frame.to_bytes());
                 }
             }
             Step::ArriveUp => {
@@ -343,7 +345,7 @@ impl World {
         if self.worker.flow().is_open() {
             for number in 1..=self.got.0 {
                 let empty = self.came_ahead.contains(&number) || self.revoked.contains(&number);
-                let message = if empty { Vec::new() } else { self.message(number) };
+                let message = if empty { Bytes::new() } else { self.message(number) };
                 for frame in pieces(number, &message).into_iter().chain([copy(number, &message)]) {
                     frames += self.changes_nothing_up(&frame);
                 }
@@ -364,14 +366,14 @@ impl World {
         frames
     }
 
-    fn changes_nothing_up(&self, frame: &[u8]) -> usize {
+    fn changes_nothing_up(&self, frame: &Bytes) -> usize {
         let mut worker = self.worker.clone();
         assert_eq!(worker.take(frame), Ok(None), "{frame:?} again");
         assert_eq!(worker, self.worker, "{frame:?} again");
         1
     }
 
-    fn changes_nothing_down(&self, frame: &[u8]) -> usize {
+    fn changes_nothing_down(&self, frame: &Bytes) -> usize {
         let (mut bridge, mut actions) = (self.bridge.clone(), Vec::new());
         assert_eq!(bridge.take(frame, &mut actions), Ok(()), "{frame:?} again");
         assert_eq!((&bridge, actions.len()), (&self.bridge, 0), "{frame:?} again");

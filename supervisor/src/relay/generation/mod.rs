@@ -13,6 +13,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use casemate_protocol::acp::frame::Outline;
 use casemate_protocol::acp::server::{Action, Conn, Event, Saved, Server, Settings};
 use casemate_protocol::audit;
@@ -45,6 +46,9 @@ use crate::words::chain;
 
 /// Why the agent's process runs, in the audit log.
 const AGENT: &str = "agent";
+
+/// A line of fewer bytes is short: see [`own`].
+const SHORT: usize = 16 * 1024;
 
 /// What a generation works with.
 #[derive(Debug)]
@@ -236,7 +240,7 @@ impl Generation {
     }
 
     /// A client sent a line. One that was closed already has nothing to say.
-    pub fn client_line(&mut self, conn: Conn, line: &[u8]) {
+    pub fn client_line(&mut self, conn: Conn, line: &Bytes) {
         add(&self.parts.metrics.client_lines, 1);
         if let Some(outbox) = self.clients.get(&conn) {
             if let Some(receipts) = outbox.receipts() {
@@ -247,26 +251,31 @@ impl Generation {
     }
 
     /// A client sent a line that goes ahead of others. It is counted when it comes in its turn.
-    pub fn client_ahead(&mut self, conn: Conn, line: &[u8]) {
+    pub fn client_ahead(&mut self, conn: Conn, line: &Bytes) {
         if self.clients.contains_key(&conn) {
             self.handle(Event::Ahead(conn, line));
         }
     }
 
     /// The agent wrote a line.
-    pub fn agent_line(&mut self, line: &[u8]) {
-        add(&self.parts.metrics.agent_lines, 1);
-        add(&self.parts.metrics.agent_bytes, line.len() as u64);
+    pub fn agent_line(&mut self, line: &Bytes) {
         // Before what it says of it, and before its turn's end.
         self.tell_refusals();
+        self.take_agent_line(line);
+    }
+
+    fn take_agent_line(&mut self, line: &Bytes) {
+        add(&self.parts.metrics.agent_lines, 1);
+        add(&self.parts.metrics.agent_bytes, line.len() as u64);
         self.handle(Event::FromAgent(line));
         self.tell_guesses(line);
     }
 
     /// Of paths, by what a tool of the agent's has just said: neither counted nor recorded, for nobody refused it for sure.
     fn tell_guesses(&mut self, line: &[u8]) {
-        let Some(told) = self.parts.told.clone() else { return };
+        let Some(told) = &self.parts.told else { return };
         let Some(text) = guess::denied(line) else { return };
+        let told = Arc::clone(told);
         for refusal in told.guesses(&text) {
             self.handle(Event::Refused { what: &refusal.what, why: &refusal.why, times: 1 });
         }
@@ -275,12 +284,14 @@ impl Generation {
     /// The agent wrote a line; takes all that came with it, while its clients take what there is. How many bytes it was.
     pub fn agent_lines(&mut self, first: Line) -> usize {
         let mut bytes = 0;
+        // As in `agent_line`: all of them were written by now.
+        self.tell_refusals();
         let mut next = Some(first);
         while let Some(line) = next {
             match line {
                 Line::Text(line) => {
                     bytes += line.len();
-                    self.agent_line(&line);
+                    self.take_agent_line(&line);
                 }
                 Line::TooLong(outline) => self.agent_line_too_long(&outline),
                 Line::End => {}
@@ -363,7 +374,7 @@ impl Generation {
         match action {
             Action::StartAgent => self.start_agent(),
             Action::ToAgent(line) => self.to_agent(line),
-            Action::ToClient(conn, line) => self.to_client(conn, Item::Line(line)),
+            Action::ToClient(conn, line) => self.to_client(conn, Item::Line(own(line))),
             Action::Close(conn, code, words) => {
                 // Out of the table at once: a superseded client is no attachment any more. The role knows.
                 if let Some(outbox) = self.forget(conn) {
@@ -408,7 +419,7 @@ impl Generation {
         }
     }
 
-    fn to_agent(&self, line: Vec<u8>) {
+    fn to_agent(&self, line: Bytes) {
         match &self.agent {
             Some(agent) => agent.stdin.send(line),
             None => tracing::debug!("a line for an agent that does not run"),
@@ -498,6 +509,12 @@ impl Generation {
     fn now(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
+}
+
+/// A line that may be kept for long. A short one leaves the memory that it was read into, which others share: of ten thousand
+/// of them, each read with much that nobody keeps, it would all be kept.
+fn own(line: Bytes) -> Bytes {
+    if line.len() < SHORT { Bytes::copy_from_slice(&line) } else { line }
 }
 
 /// As sh(1) has it: 127 for a program that is not there, 126 for one that cannot be run.

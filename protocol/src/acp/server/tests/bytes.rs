@@ -87,14 +87,14 @@ proptest! {
             let now = room.now;
             match &noise {
                 Noise::Client(line) => {
-                    room.server.handle(Event::FromClient(Conn(conn), line), now, &mut out);
+                    room.server.handle(Event::FromClient(Conn(conn), &line.to_vec().into()), now, &mut out);
                 }
-                Noise::Agent(line) => room.server.handle(Event::FromAgent(line), now, &mut out),
+                Noise::Agent(line) => room.server.handle(Event::FromAgent(&line.to_vec().into()), now, &mut out),
                 Noise::Connect => {
                     conn += 1;
                     room.server.handle(Event::Connected(Conn(conn)), now, &mut out);
                     let hello = br#"{"id":0,"method":"initialize"}"#;
-                    room.server.handle(Event::FromClient(Conn(conn), hello), now, &mut out);
+                    room.server.handle(Event::FromClient(Conn(conn), &hello.to_vec().into()), now, &mut out);
                 }
                 Noise::Leave => room.server.handle(Event::Disconnected(Conn(conn)), now, &mut out),
                 Noise::Tick(now) => {

@@ -45,7 +45,7 @@ fn a_prompt_is_recorded_after_its_line_for_the_agent() {
     let mut room = Room::talking();
     let mut out = Vec::new();
     let line = prompt("2", "s", "hi");
-    room.server.handle(Event::FromClient(Conn(1), line.as_bytes()), 0, &mut out);
+    room.server.handle(Event::FromClient(Conn(1), &line.as_bytes().to_vec().into()), 0, &mut out);
     let place = |wanted: fn(&Action) -> bool| out.iter().position(wanted).unwrap();
     let recorded = place(|action| matches!(action, Action::Record { entry: Entry::Sent(_), .. }));
     assert!(place(|action| matches!(action, Action::ToAgent(_))) < recorded);

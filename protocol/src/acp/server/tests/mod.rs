@@ -129,11 +129,11 @@ impl Room {
     }
 
     fn client(&mut self, conn: u64, line: &str) -> Vec<String> {
-        self.event(Event::FromClient(Conn(conn), line.as_bytes()))
+        self.event(Event::FromClient(Conn(conn), &line.as_bytes().to_vec().into()))
     }
 
     fn ahead(&mut self, conn: u64, line: &str) -> Vec<String> {
-        self.event(Event::Ahead(Conn(conn), line.as_bytes()))
+        self.event(Event::Ahead(Conn(conn), &line.as_bytes().to_vec().into()))
     }
 
     fn leave(&mut self, conn: u64) -> Vec<String> {
@@ -141,7 +141,7 @@ impl Room {
     }
 
     fn agent(&mut self, line: &str) -> Vec<String> {
-        self.event(Event::FromAgent(line.as_bytes()))
+        self.event(Event::FromAgent(&line.as_bytes().to_vec().into()))
     }
 
     fn end(&mut self, cause: &str) -> Vec<String> {

@@ -299,12 +299,12 @@ impl Observer {
             r#"{{ "id" : "{id}","method":"{method}","n":1.0e+0,"params":{{{members}"_meta":{{"of":"{id}","t":"\u00e9"}}}} }}"#
         );
         self.sent.insert(id, Sent { conn, line: line.clone(), answered: false });
-        self.play(Event::FromClient(Conn(conn), line.as_bytes()));
+        self.play(Event::FromClient(Conn(conn), &line.as_bytes().to_vec().into()));
     }
 
     fn notify(&mut self, line: &str) {
         if let Some(conn) = self.current {
-            self.play(Event::FromClient(Conn(conn), line.as_bytes()));
+            self.play(Event::FromClient(Conn(conn), &line.as_bytes().to_vec().into()));
         }
     }
 
@@ -357,7 +357,7 @@ impl Observer {
         } else {
             format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-1,"message":"no"}}}}"#)
         };
-        self.play(Event::FromAgent(line.as_bytes()));
+        self.play(Event::FromAgent(&line.as_bytes().to_vec().into()));
     }
 
     fn update(&mut self, index: usize, content: bool) {
@@ -373,7 +373,7 @@ impl Observer {
         let opening = opening.map(|id| (self.asker(id), self.wants_the_past(id)));
         let new = self.at_agent.values().any(|frame| frame["method"] == "session/new");
         let turn = self.open("session/prompt", &session).is_some();
-        let out = self.play(Event::FromAgent(line.as_bytes()));
+        let out = self.play(Event::FromAgent(&line.as_bytes().to_vec().into()));
         if self.started == 0 || self.ended {
             assert_eq!(out, []);
             return;
@@ -405,7 +405,7 @@ impl Observer {
         self.asked.insert(id, Asked::default());
         let line =
             format!(r#"{{"id":{id},"method":"{method}","params":{{"sessionId":"{session}"}}}}"#);
-        self.play(Event::FromAgent(line.as_bytes()));
+        self.play(Event::FromAgent(&line.as_bytes().to_vec().into()));
     }
 
     /// The client answers one of the agent's requests, or one that it never had.
@@ -417,7 +417,7 @@ impl Observer {
         let expected =
             self.asked[&id].with == Some(conn) && !self.asked[&id].answered && !self.ended;
         let line = format!(r#"{{"id":{id},"result":{{"by":{conn}}}}}"#);
-        let out = self.play(Event::FromClient(Conn(conn), line.as_bytes()));
+        let out = self.play(Event::FromClient(Conn(conn), &line.as_bytes().to_vec().into()));
         let passed = out.iter().any(|action| matches!(action, Action::ToAgent(_)));
         assert_eq!(passed, expected, "an answer goes back once, from whom was asked");
     }
