@@ -96,6 +96,7 @@ const REFUSED_TO_INIT: &[Attack] = &[
     ("a file to be written", libc::SYS_openat, [NOBODY, 0, 1, 0, 0, 0]),
     ("a file to be read and written", libc::SYS_openat, [NOBODY, 0, 2, 0, 0, 0]),
     ("a file that is made", libc::SYS_openat, [NOBODY, 0, 0x40, 0o600, 0, 0]),
+    ("a file that is emptied", libc::SYS_openat, [NOBODY, 0, 0x200, 0, 0, 0]),
     ("a file beneath a directory", libc::SYS_openat2, [NOBODY, 0, 0, 24, 0, 0]),
     ("a directory", libc::SYS_mkdirat, [NOBODY, 0, 0o700, 0, 0, 0]),
     ("another name", libc::SYS_renameat2, [NOBODY, 0, NOBODY, 0, 0, 0]),

@@ -184,6 +184,8 @@ async fn farewell(
         let bye = Frame::Bye { code: close::NORMAL, reason: "".into() };
         sender.queue(&Packet::from(&bye));
     }
-    let _ = stream.send(Message::Close(None)).await;
-    let _ = sender.send().await;
+    // First what was said already: the library says a close only where there is room for it.
+    if sender.send().await.is_ok() && stream.send(Message::Close(None)).await.is_ok() {
+        let _ = sender.send().await;
+    }
 }

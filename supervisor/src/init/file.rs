@@ -3,10 +3,12 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use casemate_protocol::codes::exit;
 use casemate_sandbox::Places;
+use nix::libc;
 
 use super::{Refused, usage};
 
@@ -21,8 +23,19 @@ pub(super) struct NewFile {
 /// Opens a file, or makes it. A pipe, by /dev/fd, is a file as well.
 pub(super) fn open(option: &str, path: &Path, places: &Places) -> Result<File, Refused> {
     outside(option, path, places)?;
-    let opened = File::options().write(true).create(true).truncate(true).open(path);
-    opened.map_err(|error| cannot_create(option, path, &error))
+    let mut options = File::options();
+    options.write(true).create(true).truncate(true);
+    // The kernel's links (/dev/fd, /dev/stdout) lead to what this process has; another was made by somebody, and leads where he likes.
+    if !directory_of(path).is_ok_and(|directory| is_of_the_kernel(&directory)) {
+        options.custom_flags(libc::O_NOFOLLOW);
+    }
+    options.open(path).map_err(|error| match error.raw_os_error() {
+        Some(libc::ELOOP) => usage(format!(
+            "{option} {}: it is a link, which could lead to anything the next time: name the file that it leads to",
+            path.display()
+        )),
+        _ => cannot_create(option, path, &error),
+    })
 }
 
 // === impl NewFile ===
@@ -62,9 +75,7 @@ impl Drop for NewFile {
 }
 
 fn outside(option: &str, path: &Path, places: &Places) -> Result<(), Refused> {
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let directory = directory.unwrap_or(Path::new(".")).canonicalize();
-    let directory = directory.map_err(|error| cannot_create(option, path, &error))?;
+    let directory = directory_of(path).map_err(|error| cannot_create(option, path, &error))?;
     let own = [("--work", &places.work), ("--home", &places.home), ("--scratch", &places.scratch)];
     match own.iter().find(|(_, place)| directory.starts_with(place)) {
         Some((name, place)) => Err(usage(format!(
@@ -74,6 +85,15 @@ fn outside(option: &str, path: &Path, places: &Places) -> Result<(), Refused> {
         ))),
         None => Ok(()),
     }
+}
+
+fn directory_of(path: &Path) -> io::Result<PathBuf> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    directory.unwrap_or(Path::new(".")).canonicalize()
+}
+
+fn is_of_the_kernel(directory: &Path) -> bool {
+    directory == Path::new("/dev") || directory.starts_with("/proc")
 }
 
 pub(super) fn cannot_create(option: &str, path: &Path, error: &io::Error) -> Refused {

@@ -37,6 +37,9 @@ pub struct Lines<R> {
 
 /// How much is asked for at once.
 const CHUNK: usize = 64 * 1024;
+/// The memory of a line of so many bytes is left to it, and what has been read behind it is copied out: else that memory would be used
+/// again and kept for good, and a short line behind would keep all of it as well.
+const LARGE: usize = 2 * CHUNK;
 
 // === impl Lines ===
 
@@ -74,7 +77,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         self.take()
     }
 
-    /// For a read of some size. The memory of lines that are gone is used again; of a large line's none is left.
+    /// For a read of some size. The memory of lines that are gone is used again.
     fn make_room(&mut self) {
         if self.buffer.capacity() - self.buffer.len() < CHUNK / 4 {
             self.buffer.reserve(CHUNK);
@@ -99,6 +102,9 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             self.scanned = 0;
             let mut text = self.buffer.split_to(end + 1);
             text.truncate(end);
+            if end >= LARGE {
+                self.buffer = BytesMut::from(&self.buffer[..]);
+            }
             if let Some(line) = self.finish(text) {
                 return Some(line);
             }
@@ -125,8 +131,12 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             return;
         }
         self.skipping.get_or_insert_default().feed(&self.buffer);
-        self.buffer.clear();
         self.scanned = 0;
+        if self.buffer.capacity() > LARGE {
+            self.buffer = BytesMut::new();
+        } else {
+            self.buffer.clear();
+        }
     }
 }
 
@@ -183,7 +193,7 @@ mod tests {
             let Line::TooLong(outline) = lines.next().await.unwrap() else { panic!("not refused") };
             assert_eq!(outline.owed, Owed::Asker("12".into()));
             assert_eq!(outline.length, input.len() as u64 - 4);
-            assert!(lines.buffer.capacity() < 3 * 1024 * 1024);
+            assert!(lines.buffer.capacity() <= LARGE);
             assert_eq!(lines.next().await.unwrap(), text("ok"));
         });
     }
@@ -274,9 +284,11 @@ mod tests {
             assert_eq!(lines.next().await.unwrap(), text("a"));
             assert_eq!(lines.next().await.unwrap(), text("b"));
             assert!(lines.next().await.unwrap() == Line::Text(large.clone().into()));
+            assert!(lines.buffer.capacity() <= lines.buffer.len() + LARGE);
             assert_eq!(lines.next().await.unwrap(), text("c"));
             let Line::Text(line) = lines.next().await.unwrap() else { panic!("no line") };
             assert!(line.len() == (3 << 20) + 1 && line[0] == b'd');
+            assert!(lines.buffer.capacity() <= lines.buffer.len() + LARGE);
             assert!(lines.next().await.unwrap() == Line::Text(large.into()));
             assert_eq!(lines.next().await.unwrap(), Line::End);
         });

@@ -58,6 +58,8 @@ fn no_rule_grants_a_mounted_secret_by_whatever_name() {
         (below("token"), "mounts/token, where secrets are mounted"),
         (below("token/value"), "mounts/token, where secrets are mounted"),
         (below("key"), "where secrets are mounted"),
+        // Who owns the directory could open it again.
+        (below("hidden"), "hidden/secret, where secrets are mounted"),
         (below(""), "where secrets are mounted"),
     ];
     for (path, words) in cases {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -41,6 +41,9 @@ fn what_cannot_be_held_is_refused_with_its_code() {
     fs::write(&file, "version = 1\nname = \"x\"\nnonsense = 1\n").unwrap();
     let wrong = file.display().to_string();
     let inside = site.path("work/report").display().to_string();
+    let (kept, link) = (site.path("kept"), site.path("link").display().to_string());
+    fs::write(&kept, "as it was").unwrap();
+    symlink(&kept, &link).unwrap();
     for (options, code, words) in [
         (&["--policy", "strict"][..], 78, "--tier pod"),
         (&["--policy", "/no/such/file"], 66, "/no/such/file"),
@@ -51,6 +54,7 @@ fn what_cannot_be_held_is_refused_with_its_code() {
         (&["--env", "NO_SUCH_VARIABLE_HERE"], 64, "NO_SUCH_VARIABLE_HERE"),
         (&["--report", "/proc/nothing"], 73, "--report"),
         (&["--report", &inside], 64, "outside"),
+        (&["--report", &link], 64, "it is a link"),
     ] {
         let mut command = Command::new(PROGRAM);
         // The later of two options counts for none: clap refuses it. So the places are given by hand.
@@ -66,6 +70,7 @@ fn what_cannot_be_held_is_refused_with_its_code() {
         assert!(got == code && err.contains(words), "{options:?}: {got} {err}");
     }
     assert!(!site.path("work/made").exists());
+    assert_eq!(fs::read_to_string(kept).unwrap(), "as it was");
     if geteuid().is_root() {
         let mut command = Command::new(PROGRAM);
         command.arg("exec").args(&site.options()[..6]).args(["--", "true"]);

@@ -14,6 +14,7 @@ use nix::unistd::geteuid;
 /// | `bound` | the usual place, mounted once more |
 /// | `link` | a link to the usual place |
 /// | `config` | the volume of a ConfigMap |
+/// | `hidden/secret` | the volume of a Secret, in a directory that its owner has closed |
 /// | `cache` | an `emptyDir` in memory, in which somebody has made what looks like a Secret's link |
 const MOUNTS: &str = r#"
 set -e
@@ -35,6 +36,10 @@ chmod 755 /run
 volume /run/secrets/kubernetes.io/serviceaccount
 echo sentinel > /run/secrets/plain
 volume "$1/token"
+mkdir -p "$1/hidden"
+mount -t tmpfs tmpfs "$1/hidden"
+volume "$1/hidden/secret"
+chmod 000 "$1/hidden"
 touch "$1/key"
 mount --bind "$1/token/..data/value" "$1/key"
 mount -o remount,bind,ro "$1/key"

@@ -46,7 +46,7 @@ pub(super) struct Volume<'a> {
     /// Where it is to be seen.
     pub(super) point: &'a Path,
     /// What of the file system is.
-    root: &'a Path,
+    pub(super) root: &'a Location,
 }
 
 // === impl Volume ===
@@ -54,7 +54,7 @@ pub(super) struct Volume<'a> {
 impl Volume<'_> {
     /// It is, or lies in, a directory of the file system's root whose name begins with two dots.
     pub(super) fn is_below_two_dots(&self) -> bool {
-        let first = self.root.components().find_map(|part| match part {
+        let first = self.root.path.components().find_map(|part| match part {
             Component::Normal(name) => Some(name.as_bytes()),
             _ => None,
         });
@@ -94,7 +94,7 @@ impl Mounts {
         self.0
             .iter()
             .filter(|mount| mount.is_read_only_memory)
-            .map(|mount| Volume { point: &mount.point, root: &mount.root.path })
+            .map(|mount| Volume { point: &mount.point, root: &mount.root })
     }
 }
 

@@ -73,6 +73,11 @@ impl Never {
         Ok(never)
     }
 
+    /// Closes what is mounted somewhere, by its location alone: what lies there cannot be looked at.
+    pub(super) fn close_mount(&mut self, point: PathBuf, root: Location) {
+        self.closed.push(Closed { named: point.clone(), real: point, location: Some(root) });
+    }
+
     /// Refuses a grant, given as the descriptor that the rule will be bound to.
     pub(super) fn check(&self, grant: &Grant, fd: BorrowedFd<'_>) -> Result<(), WallError> {
         let trouble = |source| WallError::Path { path: grant.path.clone(), source };

@@ -6,6 +6,7 @@
 //! directory. Volumes of a ConfigMap or of the Pod's own fields lie on the node's disk and are left alone.
 
 use std::fs;
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
@@ -13,7 +14,7 @@ use casemate_protocol::policy::secrets::MOUNTED;
 
 use super::WallError;
 use super::grants::Grant;
-use super::mounts::{Mounts, Volume};
+use super::mounts::{Location, Mounts, Volume};
 use super::never::Never;
 
 /// What is there of them, resolved once.
@@ -23,7 +24,12 @@ pub(super) struct Secrets(Never);
 
 impl Secrets {
     pub(super) fn resolve() -> Result<Self, WallError> {
-        Ok(Self(Never::resolve(&mounted_secrets()?)?))
+        let Found { seen, hidden } = find()?;
+        let mut never = Never::resolve(&seen)?;
+        for (point, root) in hidden {
+            never.close_mount(point, root);
+        }
+        Ok(Self(never))
     }
 
     /// Refuses a grant, given as the descriptor that the rule will be bound to.
@@ -56,20 +62,47 @@ impl Secrets {
 /// # Errors
 /// [`WallError::Mounts`].
 pub fn mounted_secrets() -> Result<Vec<PathBuf>, WallError> {
-    let mountinfo = fs::read("/proc/thread-self/mountinfo").map_err(WallError::Mounts)?;
-    let mounts = Mounts::parse(&mountinfo);
-    let volumes = mounts.in_memory_and_read_only().filter(is_filled_by_a_kubelet);
-    let volumes = volumes.map(|volume| volume.point.to_owned());
-    // What this user cannot find, the agent, who is nobody else, cannot either.
-    let all = MOUNTED.map(PathBuf::from).into_iter().chain(volumes);
-    Ok(all.filter(|path| path.exists()).collect())
+    let Found { seen, hidden } = find()?;
+    Ok(seen.into_iter().chain(hidden.into_iter().map(|(point, _)| point)).collect())
 }
 
-/// A session cannot make what it does not hold read-only look like one: it writes nothing there.
-fn is_filled_by_a_kubelet(volume: &Volume<'_>) -> bool {
-    let is_link = || {
-        let data = fs::symlink_metadata(volume.point.join("..data"));
-        data.is_ok_and(|found| found.file_type().is_symlink())
-    };
-    volume.is_below_two_dots() || is_link()
+struct Found {
+    seen: Vec<PathBuf>,
+    /// Volumes into which this user cannot look. Whoever owns a directory on the way can, by changing its mode.
+    hidden: Vec<(PathBuf, Location)>,
+}
+
+fn find() -> Result<Found, WallError> {
+    let mountinfo = fs::read("/proc/thread-self/mountinfo").map_err(WallError::Mounts)?;
+    let mounts = Mounts::parse(&mountinfo);
+    // One that cannot be looked at is named all the same, and refused as unclear where it is resolved.
+    let fixed = MOUNTED.map(PathBuf::from).into_iter();
+    let mut seen: Vec<_> =
+        fixed.filter(|path| !fs::metadata(path).is_err_and(|error| is_absent(&error))).collect();
+    let mut hidden = Vec::new();
+    for volume in mounts.in_memory_and_read_only() {
+        match is_filled_by_a_kubelet(&volume) {
+            Some(true) => seen.push(volume.point.to_owned()),
+            Some(false) => {}
+            None => hidden.push((volume.point.to_owned(), volume.root.clone())),
+        }
+    }
+    Ok(Found { seen, hidden })
+}
+
+/// A session cannot make what it does not hold read-only look like one: it writes nothing there. `None` where that cannot be seen.
+fn is_filled_by_a_kubelet(volume: &Volume<'_>) -> Option<bool> {
+    if volume.is_below_two_dots() {
+        return Some(true);
+    }
+    match fs::symlink_metadata(volume.point.join("..data")) {
+        Ok(found) => Some(found.file_type().is_symlink()),
+        Err(error) if is_absent(&error) => Some(false),
+        Err(_) => None,
+    }
+}
+
+/// A single file that is mounted is no directory.
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
