@@ -54,7 +54,7 @@ load_images() { # file...
     for node in "$run"/nodes/*; do
         for file in "$@"; do
             file=$(realpath -e "$file") || die 66 "no such file: $file"
-            inside ctr --address "$node/containerd.sock" --namespace k8s.io images import "$file" >>"$run/logs/images.log" 2>&1 ||
+            inside ctr --address "/run/nodes/${node##*/}/containerd.sock" --namespace k8s.io images import "$file" >>"$run/logs/images.log" 2>&1 ||
                 { tail -n 5 "$run/logs/images.log" >&2; die 70 "${node##*/}'s containerd does not take $file"; }
         done
     done

@@ -2,9 +2,11 @@
 # shellcheck shell=bash disable=SC2154
 
 start_node() { # number
-    local number=$1 node folder address
+    local number=$1 node folder address sockets
     node=$(node_name "$number") address=$(node_address "$number")
     folder=$run/nodes/$node
+    # The same folder by its short name inside.
+    sockets=/run/nodes/$node
     mkdir -p "$folder"
     [ "$number" -eq 0 ] || join_network "$number"
     make_cgroup "$cgroup/$node"
@@ -13,14 +15,14 @@ start_node() { # number
     client "$node" "/CN=system:node:$node/O=system:nodes" "$folder/kubeconfig"
 
     start_at "$number" "containerd-$node" containerd --config "$folder/containerd.toml"
-    until_true 60 "$node's containerd" "containerd-$node" inside ctr --address "$folder/containerd.sock" version
+    until_true 60 "$node's containerd" "containerd-$node" inside ctr --address "$sockets/containerd.sock" version
     local image
     for image in "$built"/images/*.tar; do
-        inside ctr --address "$folder/containerd.sock" --namespace k8s.io images import "$image" >>"$run/logs/images.log" 2>&1 ||
+        inside ctr --address "$sockets/containerd.sock" --namespace k8s.io images import "$image" >>"$run/logs/images.log" 2>&1 ||
             explain images "$node's containerd does not take $image"
     done
     start_at "$number" "kubelet-$node" kubelet --config "$folder/kubelet.yaml" --kubeconfig "$folder/kubeconfig" \
-        --hostname-override "$node" --node-ip "$address" --root-dir "$folder/kubelet" --cert-dir "$folder/kubelet/pki"
+        --hostname-override "$node" --node-ip "$address" --root-dir "$sockets/kubelet" --cert-dir "$folder/kubelet/pki"
     until_true 90 "$node to be registered" "kubelet-$node" as_administrator kubectl get node "$node"
     as_administrator kubectl patch node "$node" --patch "{\"spec\":{\"podCIDR\":\"$(node_pods "$number")\"}}" >>"$run/logs/apply.log" 2>&1 ||
         explain apply "$node does not take its podCIDR"
@@ -30,8 +32,8 @@ start_node() { # number
 
 # What its programs read.
 node_configuration() { # folder, number
-    local folder=$1 number=$2 node snapshotter=overlayfs
-    node=$(node_name "$number")
+    local folder=$1 number=$2 node sockets snapshotter=overlayfs
+    node=$(node_name "$number") sockets=/run/nodes/$node
     # Where the checkout lies on an overlay itself, a second one on top may be refused.
     mkdir -p "$folder/overlay"/{lower,upper,work,merged} "$folder/cni"
     inside sh -c "mount -t overlay -o lowerdir=$folder/overlay/lower,upperdir=$folder/overlay/upper,workdir=$folder/overlay/work overlay $folder/overlay/merged && umount $folder/overlay/merged" 2>/dev/null ||
@@ -48,8 +50,10 @@ END
 version = 3
 root = "$folder/containerd"
 state = "/run/$node"
+[plugins."io.containerd.internal.v1.opt"]
+  path = "$folder/opt"
 [grpc]
-  address = "$folder/containerd.sock"
+  address = "$sockets/containerd.sock"
 [plugins."io.containerd.cri.v1.images"]
   snapshotter = "$snapshotter"
 [plugins."io.containerd.cri.v1.images".pinned_images]
@@ -69,7 +73,7 @@ authentication: {x509: {clientCAFile: $run/pki/ca.crt}, anonymous: {enabled: fal
 authorization: {mode: Webhook}
 tlsCertFile: $run/pki/$node-serving.crt
 tlsPrivateKeyFile: $run/pki/$node-serving.key
-containerRuntimeEndpoint: unix://$folder/containerd.sock
+containerRuntimeEndpoint: unix://$sockets/containerd.sock
 cgroupDriver: cgroupfs
 cgroupRoot: /$cgroup/$node
 failCgroupV1: false
