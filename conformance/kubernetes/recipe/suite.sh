@@ -18,18 +18,24 @@ suite_image() { # file
     rm -rf "$folder"
 }
 
+# How the cluster is asked; the trap of `suite` still needs it when the function is over.
+ask=()
+
 # With KUBECONFIG it is that cluster, by the kubectl in PATH; else the one that runs here.
 suite() { # image
-    local ask=(kubectl) test_image=${CASEMATE_CLUSTER_IMAGE:-busybox:1}
+    ask=(kubectl)
+    local test_image=${CASEMATE_CLUSTER_IMAGE:-busybox:1}
     if [ -z "${KUBECONFIG:-}" ]; then
         need_root
         need_running
         ask=(as_administrator kubectl) test_image=${CASEMATE_CLUSTER_IMAGE:-localhost/busybox:1}
     fi
     ask+=(--namespace casemate-conformance)
+    # The Job of an earlier run that was cut off would be taken for this one's.
+    "${ask[@]}" delete --filename "$manifests/suite.yaml" --ignore-not-found || die 70 'the remains of an earlier run do not go'
+    trap forget_suite EXIT
     sed -e "s|@SUITE@|$1|; s|@TEST@|$test_image|; s|@SUPERVISOR@|${CASEMATE_SUPERVISOR_IMAGE:-}|" "$manifests/suite.yaml" |
         "${ask[@]}" apply --filename - || die 70 'the cluster does not take the Job'
-    trap 'forget_suite "${ask[@]}"' EXIT
     say 'waiting for the Job, 20 minutes at most'
     local ended= begun=$SECONDS
     until [ -n "$ended" ] || [ $((SECONDS - begun)) -gt 1200 ]; do
@@ -44,6 +50,7 @@ suite() { # image
     esac
 }
 
-forget_suite() { # kubectl...
-    "$@" delete --filename "$manifests/suite.yaml" --wait=false >/dev/null 2>&1
+forget_suite() {
+    "${ask[@]}" delete --filename "$manifests/suite.yaml" --wait=false >/dev/null 2>&1 ||
+        say "the Job's objects are left: kubectl delete --filename $manifests/suite.yaml"
 }
