@@ -1,11 +1,9 @@
 //! The rules of the definitions: each is seen refusing what it is there for, and admitting what is next to it.
 //!
-//! Once here, by an evaluator; and on a real API server, which also holds text against its forms and counts what a rule
-//! costs: `CASEMATE_KUBECTL="conformance/cluster kubectl" cargo test -p casemate-kubernetes --test rules -- --ignored`.
+//! Once here, by an evaluator; and on a real API server (`conformance/cluster env` names one), which also holds text against
+//! its forms and counts what a rule costs.
 
 mod cases;
-#[path = "../kubectl/mod.rs"]
-mod kubectl;
 mod server;
 
 use std::collections::BTreeSet;

@@ -1,49 +1,44 @@
 //! The same on a real API server.
 
+use casemate_cluster::{Cluster, Namespace};
 use casemate_kubernetes::resource::definitions;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::cases::{Expected, all};
-use crate::kubectl::kubectl;
-
-const NAMESPACE: &str = "casemate-rules";
 
 #[test]
-#[ignore = "needs a cluster: CASEMATE_KUBECTL"]
 fn a_real_server_refuses_and_admits_the_same() {
+    let Some(cluster) = Cluster::of_environment() else { return };
     for definition in definitions() {
-        let value = serde_json::to_value(&definition).unwrap();
-        kubectl(&["apply", "--server-side", "--force-conflicts", "-f", "-"], &value).unwrap();
+        let text = serde_json::to_string(&definition).unwrap();
+        let _ = cluster.must(&["apply", "--server-side", "--filename", "-"], &text);
         let name = format!("crd/{}", definition.metadata.name.unwrap());
-        kubectl(&["wait", "--for=condition=Established", "--timeout=30s", &name], &Value::Null)
-            .unwrap();
+        let established = ["wait", "--for=condition=Established", "--timeout=30s", &name];
+        let _ = cluster.must(&established, "");
     }
-    let namespace =
-        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
-    kubectl(&["apply", "-f", "-"], &namespace).unwrap();
+    let namespace = Namespace::new(&cluster, "rules");
     for mut case in all() {
-        case.new["metadata"]["namespace"] = json!(NAMESPACE);
+        case.new["metadata"]["namespace"] = json!(namespace.name());
         if let Some(old) = &mut case.old {
-            old["metadata"]["namespace"] = json!(NAMESPACE);
-            kubectl(&["create", "-f", "-"], old)
-                .unwrap_or_else(|said| panic!("{}: the old: {said}", case.what));
+            old["metadata"]["namespace"] = json!(namespace.name());
+            let said = namespace.create(old);
+            assert!(said.success, "{}: the old: {}", case.what, said.err);
         }
         let verb = if case.old.is_some() { "replace" } else { "create" };
-        let answer =
-            kubectl(&[verb, "--validate=strict", "--dry-run=server", "-f", "-"], &case.new);
+        let asked = [verb, "--validate=strict", "--dry-run=server", "--filename", "-"];
+        let answer = namespace.kubectl(&asked, &case.new.to_string());
         if let Some(old) = &case.old {
-            kubectl(&["delete", "--wait", "-f", "-"], old).unwrap();
+            let _ = namespace.must(&["delete", "--wait", "--filename", "-"], &old.to_string());
         }
-        match (case.expected, answer) {
-            (Expected::Admitted, Ok(_)) => {}
-            (Expected::Rule(message), Err(said)) => {
-                assert!(said.contains(message), "{}: {said}", case.what)
+        match (case.expected, answer.success) {
+            (Expected::Admitted, true) => {}
+            (Expected::Rule(message), false) => {
+                assert!(answer.err.contains(message), "{}: {}", case.what, answer.err)
             }
-            (Expected::Form(_), Err(said)) => {
-                assert!(said.contains("is invalid"), "{}: {said}", case.what)
+            (Expected::Form(_), false) => {
+                assert!(answer.err.contains("is invalid"), "{}: {}", case.what, answer.err)
             }
-            (expected, answer) => panic!("{}: {expected:?}, and the server: {answer:?}", case.what),
+            (expected, _) => panic!("{}: {expected:?}, and the server: {answer:?}", case.what),
         }
     }
-    kubectl(&["delete", "namespace", NAMESPACE, "--wait=false"], &Value::Null).unwrap();
 }

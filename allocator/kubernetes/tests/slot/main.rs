@@ -1,10 +1,7 @@
 //! What holds for the objects of every slot of every profile.
 //!
-//! And a real API server takes them, in a namespace that enforces Pod Security *restricted*:
-//! `CASEMATE_KUBECTL="conformance/cluster kubectl" cargo test -p casemate-kubernetes --test slot -- --ignored`.
+//! And a real API server (`conformance/cluster env` names one) takes them, in a namespace that enforces Pod Security *restricted*.
 
-#[path = "../kubectl/mod.rs"]
-mod kubectl;
 mod profiles;
 mod server;
 

@@ -120,6 +120,7 @@ mod tests {
         let codex = r#"{"code":-32603,"message":"Internal error","data":{"details":"no rollout found for thread id x"}}"#;
         let gemini =
             r#"{"code":-32603,"data":{"details":"No previous sessions found for this project."}}"#;
+        let other = r#"{"code":-32603,"data":{"details":"Invalid session identifier \"x\"."}}"#;
         let opencode = r#"{"code":-32603,"message":"m","data":{"service":"session"}}"#;
         let name = "@agentclientprotocol/codex-acp";
         for (agent, error, expected) in [
@@ -132,6 +133,7 @@ mod tests {
             (agent(name, "2.6.0"), r#"{"code":-32603,"data":{"details":"disk full"}}"#, false),
             (agent(name, "2.6.0"), &codex.replace("-32603", "-32000"), false),
             (agent("gemini-cli", "0.61.0"), gemini, true),
+            (agent("gemini-cli", "0.61.0"), other, true),
             (agent("gemini-cli", "0.61.0"), codex, false),
             (agent("OpenCode", "1.18.33"), opencode, true),
             (agent("OpenCode", "1.18.33"), r#"{"code":-32603,"data":"session"}"#, false),
