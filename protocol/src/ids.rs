@@ -23,7 +23,10 @@ pub struct InvalidId {
 fn random_part() -> String {
     let mut bytes = [0u8; 16];
     getrandom::fill(&mut bytes).expect("the kernel's random source answers once booted");
-    let mut bits = u128::from_be_bytes(bytes);
+    part(u128::from_be_bytes(bytes))
+}
+
+fn part(mut bits: u128) -> String {
     let mut text = String::with_capacity(RANDOM_LEN);
     for _ in 0..RANDOM_LEN {
         text.push(char::from(ALPHABET[usize::try_from(bits & 31).expect("five bits")]));
@@ -98,6 +101,23 @@ random_id!(
     /// A slot: what one worker lives in (a Pod with its volume, or a directory on one machine). Never renamed.
     SlotId, "w-", "slot"
 );
+impl SlotId {
+    /// The slot that a Pod is, by the Pod's UID (RFC 9562, as Kubernetes makes them): another Pod, another slot, whatever its name. `None` of
+    /// other text.
+    #[must_use]
+    pub fn of_uid(uid: &str) -> Option<Self> {
+        let groups: Vec<&str> = uid.split('-').collect();
+        let lengths: Vec<usize> = groups.iter().map(|group| group.len()).collect();
+        let hexadecimal = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        let digits = groups.concat();
+        if lengths != [8, 4, 4, 4, 12] || !digits.bytes().all(hexadecimal) {
+            return None;
+        }
+        let bits = u128::from_str_radix(&digits, 16).ok()?;
+        Some(Self(format!("w-{}", part(bits))))
+    }
+}
+
 random_id!(
     /// One start of a supervisor process. A restarted container is a new worker although its slot is the same.
     BootId, "b-", "boot"
@@ -155,6 +175,26 @@ mod tests {
         let id = SessionId::random();
         assert_eq!(id.as_str().parse::<SessionId>(), Ok(id.clone()));
         assert!(id.as_str().len() <= 63);
+    }
+
+    #[test]
+    fn a_pods_uid_names_one_slot_and_no_other_text_does() {
+        let uid = "9f3c1b52-0a77-4f2e-8d31-5c6b7a8f9012";
+        let slot = SlotId::of_uid(uid).unwrap();
+        assert_eq!(slot.as_str().parse(), Ok(slot.clone()));
+        let other = SlotId::of_uid("9f3c1b52-0a77-4f2e-8d31-5c6b7a8f9013").unwrap();
+        assert_ne!(slot, other);
+        for wrong in [
+            "",
+            "9f3c1b520a774f2e8d315c6b7a8f9012",
+            "9F3C1B52-0a77-4f2e-8d31-5c6b7a8f9012",
+            "+f3c1b52-0a77-4f2e-8d31-5c6b7a8f9012",
+            "9f3c1b52-0a77-4f2e-8d31-5c6b7a8f901",
+            "9f3c1b5-20a77-4f2e-8d31-5c6b7a8f9012",
+            "9f3c1b52-0a77-4f2e-8d31-5c6b7a8f9012-",
+        ] {
+            assert_eq!(SlotId::of_uid(wrong), None, "{wrong}");
+        }
     }
 
     #[test]

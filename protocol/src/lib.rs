@@ -1,7 +1,7 @@
 //! The words of casemate as types.
 //!
 //! Everything that two programs of casemate must agree on lives here: names ([`ids`], [`key`]), proofs ([`token`], [`proof`]),
-//! the worker's start and status ([`worker`], [`usage`]), the allocator's HTTP API ([`api`]), policies ([`policy`]), a command in a
+//! the worker's start and status ([`worker`], [`usage`]), what binds one that waits ([`slot`]), the allocator's HTTP API ([`api`]), policies ([`policy`]), a command in a
 //! session ([`exec`]), who gets which TCP ports ([`ports`]), the numbers other programs see ([`codes`]), what ACP itself asks of a relay ([`acp`]), and how
 //! its lines survive a broken connection ([`relay`]).
 //!
@@ -23,6 +23,7 @@ pub mod ports;
 pub mod proof;
 pub mod relay;
 pub mod sharing;
+pub mod slot;
 pub mod tier;
 pub mod tls;
 pub mod token;

@@ -2,7 +2,8 @@
 //!
 //! `cm1.<claims>.<signature>`: claims are JSON, both parts base64url without padding, the signature is Ed25519
 //! (RFC 8032) over the text before its dot. The supervisor holds only the public key. A worker of many sessions has tokens of
-//! its own besides (`cw1.…`), which open none of them.
+//! its own besides (`cw1.…`), which open none of them; so has one that waits for its session (`cs1.…`), and what binds that one to it
+//! (`cb1.…`) is signed in the same way.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -12,10 +13,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{Generation, Incarnation, SessionId, SlotId};
 use crate::sharing::WorkerClaims;
+use crate::slot::{Bind, SlotClaims};
 
 const PREFIX: &str = "cm1";
 /// Of a worker's own tokens: the prefix is signed too, so one is never taken for the other.
 const WORKER_PREFIX: &str = "cw1";
+/// Of a slot's own tokens.
+const SLOT_PREFIX: &str = "cs1";
+/// Of what binds a slot.
+const BIND_PREFIX: &str = "cb1";
 
 /// What a token opens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -115,6 +121,18 @@ impl SigningSecret {
         self.sign_as(WORKER_PREFIX, claims)
     }
 
+    /// Signs a slot's own claims.
+    #[must_use]
+    pub fn sign_slot(&self, claims: &SlotClaims) -> String {
+        self.sign_as(SLOT_PREFIX, claims)
+    }
+
+    /// Signs what binds a slot's worker to a session.
+    #[must_use]
+    pub fn sign_bind(&self, bind: &Bind) -> String {
+        self.sign_as(BIND_PREFIX, bind)
+    }
+
     fn sign_as(&self, prefix: &str, claims: &impl Serialize) -> String {
         let json = serde_json::to_vec(claims).expect("claims are plain data");
         let signed = format!("{prefix}.{}", URL_SAFE_NO_PAD.encode(json));
@@ -156,6 +174,30 @@ impl PublicKey {
         Ok(claims)
     }
 
+    /// Checks a slot's own token, as [`PublicKey::verify`] does a session's.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn verify_slot(&self, token: &str, now: u64) -> Result<SlotClaims, TokenError> {
+        let claims: SlotClaims = self.signed(SLOT_PREFIX, token)?;
+        if claims.expires <= now {
+            return Err(TokenError::Expired);
+        }
+        Ok(claims)
+    }
+
+    /// Checks what is to bind a slot, as [`PublicKey::verify`] does a session's token.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn verify_bind(&self, signed: &str, now: u64) -> Result<Bind, TokenError> {
+        let bind: Bind = self.signed(BIND_PREFIX, signed)?;
+        if bind.expires <= now {
+            return Err(TokenError::Expired);
+        }
+        Ok(bind)
+    }
+
     /// What a token of the kind that begins with `wanted` says, where its signature is right.
     fn signed<T: DeserializeOwned>(&self, wanted: &str, token: &str) -> Result<T, TokenError> {
         let (signed, signature) = token.rsplit_once('.').ok_or(TokenError::Malformed)?;
@@ -170,6 +212,12 @@ impl PublicKey {
         let body = URL_SAFE_NO_PAD.decode(body).map_err(|_| TokenError::Malformed)?;
         serde_json::from_slice(&body).map_err(|_| TokenError::Malformed)
     }
+}
+
+/// Whether a token says of itself that it is a slot's own; what it proves is another matter.
+#[must_use]
+pub fn is_slots(token: &str) -> bool {
+    token.split_once('.').is_some_and(|(prefix, _)| prefix == SLOT_PREFIX)
 }
 
 /// Whether a token says of itself that it is a worker's own; what it proves is another matter.
