@@ -7,12 +7,15 @@ use std::path::{Path, PathBuf};
 use casemate_protocol::policy::{Policy, Port};
 use casemate_protocol::ports::PortPool;
 use casemate_protocol::sharing::SharedWorkerConfig;
+use casemate_protocol::slot::SlotConfig;
 use casemate_protocol::tier::Tier;
 use casemate_protocol::tls::Certificate;
-use casemate_protocol::worker::{Repository, StartError, WorkerConfig};
+use casemate_protocol::worker::{Keys, Repository, StartError, WorkerConfig};
 use casemate_tls::server::Acceptor;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+
+use crate::slot::content;
 
 /// More than any honest configuration holds.
 const LARGEST: u64 = 4 * 1024 * 1024;
@@ -44,11 +47,51 @@ struct Peek {
     sharing: Option<serde_json::Value>,
 }
 
+/// Reads a slot's configuration.
+///
+/// # Errors
+/// [`StartError::Config`] with what to mend.
+pub fn read_slot(file: &Path) -> Result<SlotConfig, StartError> {
+    let config: SlotConfig = from_json(&text_of(Some(file))?)?;
+    let tls = config.tls.as_ref().map(content::certificate).transpose()?;
+    check_door(config.listen, tls.as_ref(), config.plain)?;
+    check_ports(config.ports)?;
+    if config.tier != Tier::Pod {
+        return Err(wrong(format!("tier {}: a slot of one session has tier pod", config.tier)));
+    }
+    if config.verify_also.len() >= Keys::MOST {
+        return Err(wrong(format!("verify_also: with verify_key there are at most {}", Keys::MOST)));
+    }
+    let lists = config.programs.iter().chain(&config.skills).chain(&config.home_template);
+    all_absolute(lists.chain(config.secrets.values()))?;
+    Ok(config)
+}
+
 /// Reads from a file, or from stdin until its end.
 ///
 /// # Errors
 /// [`StartError::Config`] or [`StartError::Policy`] with what to mend.
 pub fn read(file: Option<&Path>) -> Result<Kind, StartError> {
+    let text = text_of(file)?;
+    let file = file.map(Path::to_owned);
+    let peek: Peek = from_json(&text)?;
+    if peek.sharing.is_some() {
+        let config: SharedWorkerConfig = from_json(&text)?;
+        check_shared(&config)?;
+        return Ok(Kind::Many(Box::new(config), file));
+    }
+    let config: WorkerConfig = from_json(&text)?;
+    let policy = examine(&config)?;
+    if config.tier == Tier::Pod {
+        return Err(StartError::Tier {
+            wanted: Tier::Pod,
+            message: "a Pod's tier is made by the cluster, and its worker is started with --slot; ask for namespace or domain here".into(),
+        });
+    }
+    Ok(Kind::One(Box::new(Wanted { config, policy, file })))
+}
+
+fn text_of(file: Option<&Path>) -> Result<String, StartError> {
     let mut text = String::new();
     let done = match file {
         Some(path) => std::fs::File::open(path)
@@ -63,16 +106,7 @@ pub fn read(file: Option<&Path>) -> Result<Kind, StartError> {
     if text.trim().is_empty() {
         return Err(wrong("it is empty: give the configuration as JSON on stdin or with --config"));
     }
-    let file = file.map(Path::to_owned);
-    let peek: Peek = from_json(&text)?;
-    if peek.sharing.is_some() {
-        let config: SharedWorkerConfig = from_json(&text)?;
-        check_shared(&config)?;
-        return Ok(Kind::Many(Box::new(config), file));
-    }
-    let config: WorkerConfig = from_json(&text)?;
-    let policy = examine(&config)?;
-    Ok(Kind::One(Box::new(Wanted { config, policy, file })))
+    Ok(text)
 }
 
 /// The text holds what callers hand to the agent: serde_json's message names fields and positions, not values of strings it
@@ -155,12 +189,6 @@ fn check(config: &WorkerConfig) -> Result<(), StartError> {
     }
     check_door(config.listen, config.tls.as_ref(), config.plain)?;
     check_ports(config.ports)?;
-    if config.tier == Tier::Pod {
-        return Err(StartError::Tier {
-            wanted: Tier::Pod,
-            message: "a Pod's tier is made by the cluster; ask for namespace or domain here".into(),
-        });
-    }
     let paths = [Some(&config.volume), config.home_template.as_ref(), config.skills.as_ref()];
     let local = match &config.repository {
         Some(Repository::Local(path)) => Some(path),

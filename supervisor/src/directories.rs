@@ -14,8 +14,10 @@ use std::os::unix::fs::{
 use std::path::Path;
 
 use casemate_protocol::sharing::SharedWorkerConfig;
+use casemate_protocol::slot::paths;
 use casemate_protocol::worker::{StartError, WorkerConfig};
 use nix::fcntl::OFlag;
+use nix::unistd::AccessFlags;
 
 use crate::access_lists;
 use crate::layout::Layout;
@@ -75,6 +77,35 @@ pub fn make_shared(config: &SharedWorkerConfig) -> Result<(), StartError> {
         }
     }
     Ok(())
+}
+
+/// Looks whether the parts of a Pod's volume are mounted and can be written, and mends what is in ours. The kubelet made them: they are
+/// another user's, and their modes are not ours to change.
+///
+/// # Errors
+/// [`StartError::Volume`].
+pub fn make_in_pod() -> Result<(), StartError> {
+    let volume = |path: &Path, error: &io::Error| StartError::Volume {
+        message: format!(
+            "{}: {error}: mount that part of the session's volume there, writable for the Pod's `fsGroup`",
+            path.display()
+        ),
+    };
+    for (_, path) in paths::PARTS {
+        let path = Path::new(path);
+        let access = AccessFlags::R_OK | AccessFlags::W_OK | AccessFlags::X_OK;
+        access_of(path, access).map_err(|error| volume(path, &error))?;
+    }
+    for path in [paths::STATE, paths::RUN].map(Path::new) {
+        mend_below(path).map_err(|error| volume(path, &error))?;
+    }
+    let floors = Path::new(paths::STATE).join("floors");
+    make_one(&floors, None, OURS).map_err(|error| volume(&floors, &error))
+}
+
+fn access_of(path: &Path, wanted: AccessFlags) -> io::Result<()> {
+    nix::unistd::access(path, wanted)?;
+    if fs::metadata(path)?.is_dir() { Ok(()) } else { Err(io::Error::other("not a directory")) }
 }
 
 /// Opens again what all sessions of a shared slot have above them: each of their agents knows these paths by its own, and

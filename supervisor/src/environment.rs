@@ -4,7 +4,7 @@
 //! ours, which no one overrides. Nothing of this process's own environment passes but through the policy.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use casemate_protocol::ports::PortRange;
@@ -31,6 +31,21 @@ pub fn variables(
         variables.insert("CASEMATE_SKILLS".into(), path.display().to_string());
         variables.insert("CASEMATE_SKILLS_REVISION".into(), revision.to_owned());
     }
+    variables
+}
+
+/// Lets git use a worktree whose directory is another user's: the kubelet makes a volume's parts, and git leaves alone what is not its
+/// user's (git-config(1), safe.directory). Elsewhere the variables stay as they are.
+#[must_use]
+pub fn trusting(mut variables: BTreeMap<String, String>, work: &Path) -> BTreeMap<String, String> {
+    let own = |meta: std::fs::Metadata| meta.uid() == nix::unistd::geteuid().as_raw();
+    if std::fs::metadata(work).is_ok_and(own) {
+        return variables;
+    }
+    let count: usize = variables.get("GIT_CONFIG_COUNT").and_then(|n| n.parse().ok()).unwrap_or(0);
+    variables.insert(format!("GIT_CONFIG_KEY_{count}"), "safe.directory".to_owned());
+    variables.insert(format!("GIT_CONFIG_VALUE_{count}"), work.display().to_string());
+    variables.insert("GIT_CONFIG_COUNT".to_owned(), (count + 1).to_string());
     variables
 }
 
@@ -101,6 +116,19 @@ mod tests {
         assert_eq!(variables["CASEMATE_PORTS"], "20001-20015");
         assert_eq!(variables["HOME"], "/home/agent");
         assert_eq!(arguments(&config, ports, Path::new("/work")), ["a", "--port=20001", "/work/x"]);
+    }
+
+    #[test]
+    fn git_is_told_to_trust_a_worktree_that_is_another_users_and_no_other() {
+        let own = tempfile::tempdir().unwrap();
+        assert!(trusting(BTreeMap::new(), own.path()).is_empty());
+        // Nobody's: what is not there is not this user's.
+        let other = own.path().join("missing");
+        let given = BTreeMap::from([("GIT_CONFIG_COUNT".to_owned(), "2".to_owned())]);
+        let variables = trusting(given, &other);
+        assert_eq!(variables["GIT_CONFIG_COUNT"], "3");
+        assert_eq!(variables["GIT_CONFIG_KEY_2"], "safe.directory");
+        assert_eq!(variables["GIT_CONFIG_VALUE_2"], other.display().to_string());
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! Where everything is: on the volume, and as the session sees it.
 //!
-//! Pure. In tier `namespace` the two differ; in tier `domain` they are the same paths.
+//! Pure. In tier `namespace` the two differ; in tier `domain` they are the same paths. In a Pod they are the same as well: the kubelet has
+//! mounted each where it is to be seen.
 
 use std::path::{Path, PathBuf};
 
 use casemate_protocol::ids::PlaceId;
 use casemate_protocol::ports::PortRange;
+use casemate_protocol::slot::paths;
 use casemate_protocol::tier::Tier;
 use casemate_protocol::worker::{Repository, WorkerConfig};
 use casemate_sandbox::Places;
@@ -74,6 +76,43 @@ impl Layout {
         Self::at(config, place.as_str(), config.volume.join("state").join(config.session.as_str()))
     }
 
+    /// The layout of the one session of a Pod.
+    #[must_use]
+    pub fn in_pod(config: &WorkerConfig) -> Self {
+        let tree = Tree {
+            work: paths::WORK.into(),
+            home: paths::HOME.into(),
+            scratch: paths::SCRATCH.into(),
+            state: paths::STATE.into(),
+        };
+        let seen = |path: &PathBuf| (path.clone(), path.clone());
+        let source = match &config.repository {
+            Some(Repository::Local(path)) => Some(seen(path)),
+            _ => None,
+        };
+        Self {
+            tier: Tier::Pod,
+            outside: tree.clone(),
+            inside: tree,
+            source,
+            template: config.home_template.as_ref().map(seen),
+            skills: config.skills.as_ref().map(seen),
+            programs: config.programs.iter().map(seen).collect(),
+        }
+    }
+
+    /// The tier that the agent's wall is built for. A Pod keeps other sessions out, by itself; what it holds (the supervisor's
+    /// state, the slot's key) is in the agent's view, as in tier `domain`.
+    #[must_use]
+    pub fn wall(&self) -> Tier {
+        if self.hides() { self.tier } else { Tier::Domain }
+    }
+
+    /// Whether what no agent has business with is out of its view.
+    fn hides(&self) -> bool {
+        self.tier == Tier::Namespace
+    }
+
     fn at(config: &WorkerConfig, place: &str, state: PathBuf) -> Self {
         let session = config.volume.join("sessions").join(place);
         let outside = Tree {
@@ -130,7 +169,7 @@ impl Layout {
             private: self.private(config),
             ports,
             connect: config.connect.clone(),
-            tier: self.tier,
+            tier: self.wall(),
         }
     }
 
@@ -161,7 +200,7 @@ impl Layout {
     fn never(&self, config: &WorkerConfig, file: Option<&Path>) -> Vec<PathBuf> {
         let mut never = vec![self.inside.state.clone()];
         never.extend(self.source.as_ref().map(|(_, inside)| inside.clone()));
-        if self.tier > Tier::Domain {
+        if self.hides() {
             never.extend(self.template.as_ref().map(|(_, inside)| inside.clone()));
         } else {
             never.push(config.volume.join("run"));
@@ -172,7 +211,7 @@ impl Layout {
 
     /// Of what the session's own places alone may be granted; what the tier hides cannot be granted at all.
     fn private(&self, config: &WorkerConfig) -> Vec<PathBuf> {
-        if self.tier == Tier::Domain { config.private.clone() } else { Vec::new() }
+        if self.hides() { Vec::new() } else { config.private.clone() }
     }
 
     /// What must turn out closed when it is tried behind the agent's wall, before the first agent starts: the
@@ -181,12 +220,15 @@ impl Layout {
     pub fn walled(&self, config: &WorkerConfig, file: Option<&Path>) -> Vec<PathBuf> {
         let mut walled = vec![self.inside.state.clone(), config.volume.join("run").join("lock")];
         walled.extend(self.source.as_ref().map(|(_, inside)| inside.clone()));
-        if self.tier > Tier::Domain {
+        if self.hides() {
             walled.extend(self.template.as_ref().map(|(_, inside)| inside.clone()));
         }
         walled.extend(file.map(Path::to_owned));
         walled.extend(self.private(config));
-        walled.push(self.decoy(config));
+        // Beside a Pod's volume there is the Pod.
+        if self.tier != Tier::Pod {
+            walled.push(self.decoy(config));
+        }
         walled
     }
 

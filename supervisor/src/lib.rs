@@ -1,6 +1,6 @@
 //! The worker: provisions a session, confines its agent, runs it, relays for it, reports on it.
 //!
-//! One process serves one session ([`worker`]), or several of one user ([`shared`]); everything long-lived runs on one thread. Pure
+//! One process serves one session ([`worker`]), or several of one user ([`shared`]), or waits for its one in a Pod ([`slot`]); everything long-lived runs on one thread. Pure
 //! decisions ([`layout`], [`shield`], [`environment`], [`http::auth`]) stand apart from what acts on them.
 
 mod access_lists;
@@ -31,6 +31,7 @@ pub mod report;
 pub mod shared;
 pub mod shield;
 pub mod skills;
+pub mod slot;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod told;

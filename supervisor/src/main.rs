@@ -28,6 +28,9 @@ enum Command {
         /// Read the configuration from this file instead of stdin.
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
+        /// Be the worker of the slot that this file describes, in a Pod of its own: wait for the session that it is bound to.
+        #[arg(long, value_name = "FILE", conflicts_with = "config")]
+        slot: Option<PathBuf>,
     },
     /// The two programs that a worker runs behind its own wall to try it.
     #[command(hide = true, subcommand)]
@@ -90,6 +93,7 @@ fn main() -> ExitCode {
         }
         Command::Exec(options) => ExitCode::from(init::run(*options)),
         Command::Install { directory } => ExitCode::from(init::install::run(&directory)),
-        Command::Worker { config } => ExitCode::from(worker::run(config.as_deref())),
+        Command::Worker { slot: Some(file), .. } => ExitCode::from(worker::wait(&file)),
+        Command::Worker { config, slot: None } => ExitCode::from(worker::run(config.as_deref())),
     }
 }

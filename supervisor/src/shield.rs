@@ -21,13 +21,7 @@ pub fn judge(
     decoy: &Path,
     wanted: Tier,
 ) -> Result<Tier, StartError> {
-    for path in walled {
-        let path = path.as_ref();
-        let answer = answers.iter().find(|answer| answer.path == path).ok_or_else(|| {
-            StartError::Shield { message: format!("{} was not probed", path.display()) }
-        })?;
-        closed(answer)?;
-    }
+    all_closed(answers, walled)?;
     let measured = answers
         .iter()
         .find(|answer| answer.path == decoy)
@@ -45,6 +39,42 @@ pub fn judge(
         });
     }
     Ok(measured.min(wanted))
+}
+
+/// As [`judge`], in a Pod: nothing of what would be outside of it is there.
+///
+/// # Errors
+/// As there.
+pub fn judge_in_pod(
+    answers: &[ProbeAnswer],
+    walled: &[impl AsRef<Path>],
+    elsewhere: &[impl AsRef<Path>],
+) -> Result<Tier, StartError> {
+    all_closed(answers, walled)?;
+    for path in elsewhere.iter().map(AsRef::as_ref) {
+        let errno = answer_of(answers, path)?.read_errno;
+        if errno != Errno::ENOENT as i32 {
+            return Err(StartError::Tier {
+                wanted: Tier::Pod,
+                message: format!(
+                    "{} is in the Pod ({}): mount nothing of the node and no service account's token",
+                    path.display(),
+                    if errno == 0 { "it opened".to_owned() } else { Errno::from_raw(errno).to_string() }
+                ),
+            });
+        }
+    }
+    Ok(Tier::Pod)
+}
+
+fn all_closed(answers: &[ProbeAnswer], walled: &[impl AsRef<Path>]) -> Result<(), StartError> {
+    walled.iter().try_for_each(|path| closed(answer_of(answers, path.as_ref())?))
+}
+
+fn answer_of<'a>(answers: &'a [ProbeAnswer], path: &Path) -> Result<&'a ProbeAnswer, StartError> {
+    answers.iter().find(|answer| answer.path == path).ok_or_else(|| StartError::Shield {
+        message: format!("{} was not probed", path.display()),
+    })
 }
 
 fn tier_of(errno: i32) -> Option<Tier> {
@@ -88,6 +118,25 @@ mod tests {
     fn judged(state: ProbeAnswer, decoy: Errno, wanted: Tier) -> Result<Tier, StartError> {
         let answers = [state, answer("/slots", decoy, decoy)];
         judge(&answers, &["/state", "/slots"], Path::new("/slots"), wanted)
+    }
+
+    #[test]
+    fn a_pod_is_one_where_nothing_of_the_node_exists() {
+        let state = || answer("/state", Errno::EACCES, Errno::EISDIR);
+        let judged = |read: Errno| {
+            let answers = [state(), answer("/node", read, read)];
+            judge_in_pod(&answers, &["/state"], &["/node"])
+        };
+        assert_eq!(judged(Errno::ENOENT), Ok(Tier::Pod));
+        // Closed is not gone.
+        for there in [Errno::EACCES, Errno::EPERM, Errno::from_raw(0)] {
+            assert!(matches!(judged(there), Err(StartError::Tier { .. })), "{there}");
+        }
+        let open = [answer("/state", Errno::from_raw(0), Errno::EACCES)];
+        let refused = judge_in_pod(&open, &["/state"], &[] as &[&str]);
+        assert!(matches!(refused, Err(StartError::Shield { .. })), "{refused:?}");
+        let untried = judge_in_pod(&[state()], &["/state"], &["/node"]);
+        assert!(matches!(untried, Err(StartError::Shield { .. })), "{untried:?}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! One test's room in the cluster.
 
+use std::process::Command;
 use std::time::Duration;
 
 use casemate_suite::processes;
@@ -40,6 +41,12 @@ impl Namespace {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// kubectl in this namespace, not started.
+    #[must_use]
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        self.cluster.command(&[&["--namespace", self.name()], arguments].concat())
     }
 
     /// kubectl in this namespace.

@@ -38,6 +38,7 @@ use crate::process::reaper::Session;
 use crate::provision::{Marker, Provisioner, Resolved, Seed};
 use crate::report::Report;
 use crate::shared::Turn;
+use crate::slot::pod;
 use crate::told::Told;
 use crate::words::chain;
 use crate::{shield, skills, walls};
@@ -213,7 +214,7 @@ pub async fn make(making: Making<'_>) -> Result<Ready, StartError> {
             Probing::Measure { spawner, range, turn } => {
                 let (reaper, cwd) = (&session.reaper, &layout.inside.scratch);
                 let place =
-                    Place { spawner, reaper, wall: &wall, env: &given, cwd, tier: config.tier };
+                    Place { spawner, reaper, wall: &wall, env: &given, cwd, tier: layout.wall() };
                 let matrix = measure(place, &Said::of(&policy, &places), *range).await?;
                 judge::keeps_its_promise(&matrix)?;
                 if let Some(turn) = turn {
@@ -232,14 +233,21 @@ pub async fn make(making: Making<'_>) -> Result<Ready, StartError> {
     report.progress("trying the walls from inside".to_owned());
     let mut walled = layout.walled(&config, file.as_deref());
     walled.extend(making.others);
-    let tried: Vec<PathBuf> = walled.iter().chain([&program]).cloned().collect();
+    let elsewhere = if config.tier == Tier::Pod { &pod::ELSEWHERE[..] } else { &[] };
+    let elsewhere = elsewhere.iter().map(PathBuf::from);
+    let tried: Vec<PathBuf> =
+        walled.iter().chain([&program]).cloned().chain(elsewhere.clone()).collect();
     let base = made.base.clone();
     // The disk works while the walls are tried.
     let (kept, answers) = tokio::join!(made.keep(), async { session.spawner.probe(&tried, &wall) });
     kept?;
     let answers = answers.map_err(|error| no_probe(&error))?;
     within_reach(&answers, &program)?;
-    let tier = shield::judge(&answers, &walled, &layout.decoy(&config), config.tier)?;
+    let tier = if config.tier == Tier::Pod {
+        shield::judge_in_pod(&answers, &walled, &elsewhere.collect::<Vec<_>>())?
+    } else {
+        shield::judge(&answers, &walled, &layout.decoy(&config), config.tier)?
+    };
     // After the probe, which tries Landlock alone on it.
     let state = State::keep(&layout, withdrawal)?;
 
@@ -247,7 +255,12 @@ pub async fn make(making: Making<'_>) -> Result<Ready, StartError> {
     let skills = layout.skills.as_ref().zip(skills_revision.as_deref());
     let skills = skills.map(|((_, path), revision)| (path.as_path(), revision));
     let variables: Vec<(String, String)> =
-        environment::variables(&config, ports, given, skills).into_iter().collect();
+        environment::trusting(
+            environment::variables(&config, ports, given, skills),
+            &layout.inside.work,
+        )
+        .into_iter()
+        .collect();
     let recipe = Recipe {
         program,
         argv: words(arguments)?,

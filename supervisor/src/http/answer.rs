@@ -35,7 +35,7 @@ pub(super) fn lines(lines: LocalBoxStream<'static, Bytes>) -> Answer {
 }
 
 /// How long a body may take to come.
-const BODY_WITHIN: Duration = Duration::from_secs(10);
+pub(super) const BODY_WITHIN: Duration = Duration::from_secs(10);
 
 /// Reads a call's body, one JSON value of at most `most` bytes; the answer to give where it is none.
 pub(super) async fn body<T: DeserializeOwned>(

@@ -9,6 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use casemate_protocol::audit::Event;
 use casemate_protocol::ids::BootId;
 use casemate_protocol::origin::PLAIN;
+use casemate_protocol::slot::SlotPhase;
 use casemate_protocol::token::{Audience, Claims, TokenError};
 use casemate_protocol::worker::{Activity, AgentState};
 use hyper::body::Incoming;
@@ -19,13 +20,14 @@ use super::answer::{Answer, refused, text};
 use super::auth::{self, Gate, Refusal};
 use super::metrics::add;
 use super::upgrade::Subprotocol;
-use super::{attach, session, sessions};
+use super::{attach, session, sessions, slot};
 use crate::audit::Audit;
 use crate::hosted::live::Hosted;
 use crate::hosted::registry::Registry;
 use crate::process::reaper::Reaper;
 use crate::relay::driver::Order;
 use crate::shared::Shared;
+use crate::slot::Slot;
 
 /// The endpoints of a worker.
 #[derive(Debug)]
@@ -42,6 +44,8 @@ pub struct App {
     pub refused: Cell<u64>,
     /// Where sessions come and go.
     shared: Option<Rc<Shared>>,
+    /// Where the one session is waited for.
+    slot: Option<Rc<Slot>>,
     /// The worker's log.
     pub audit: Audit,
     since: Instant,
@@ -67,6 +71,7 @@ impl App {
             boot,
             refused: Cell::new(0),
             shared: None,
+            slot: None,
             audit,
             since: Instant::now(),
             connections: Cell::new(0),
@@ -77,6 +82,12 @@ impl App {
     #[must_use]
     pub fn sharing(self, shared: Rc<Shared>) -> Self {
         Self { shared: Some(shared), ..self }
+    }
+
+    /// And those of a worker that waits for its session.
+    #[must_use]
+    pub fn waiting(self, slot: Rc<Slot>) -> Self {
+        Self { slot: Some(slot), ..self }
     }
 
     /// Answers one call.
@@ -97,6 +108,13 @@ impl App {
         if let Some(shared) = &self.shared {
             match sessions::is_meant(&self.gate, shared, &request, unix_seconds()) {
                 Ok(true) => return sessions::call(self, shared, request).await,
+                Ok(false) => {}
+                Err(refusal) => return self.refuse(path, refusal),
+            }
+        }
+        if let Some(slot) = &self.slot {
+            match slot::is_meant(self, &request) {
+                Ok(true) => return slot::call(self, slot, request).await,
                 Ok(false) => {}
                 Err(refusal) => return self.refuse(path, refusal),
             }
@@ -172,17 +190,32 @@ impl App {
     }
 
     fn refuse(&self, endpoint: &str, refusal: Refusal) -> Answer {
-        add(&self.refused, 1);
+        self.count_refused();
         // What else may stand in a path is the caller's.
         let endpoint = if session::wanted(endpoint).is_some() { endpoint } else { "other" };
         self.audit.record(Event::turned_away(endpoint, &refusal.to_string()));
         refused(refusal)
     }
 
-    /// A worker of one session is as ready as that session; one of many, as long as it takes sessions in.
+    pub(super) fn count_refused(&self) {
+        add(&self.refused, 1);
+    }
+
+    /// A worker of one session is as ready as that session; one of many, as long as it takes sessions in; one that waits, as long as it
+    /// does.
     async fn readyz(&self) -> Option<Answer> {
         if let Some(shared) = &self.shared {
             return shared.is_ready().then(|| text(StatusCode::OK, "ready"));
+        }
+        if let Some(slot) = &self.slot {
+            match slot.phase() {
+                SlotPhase::Waiting => return Some(text(StatusCode::OK, "waits for a session")),
+                SlotPhase::Starting(_) => {
+                    return Some(text(StatusCode::SERVICE_UNAVAILABLE, "the session starts"));
+                }
+                SlotPhase::Ending => return None,
+                SlotPhase::Serving(_) => {}
+            }
         }
         let hosted = self.registry.all().into_iter().next()?;
         let view = hosted.ask(Order::Look).await?;
@@ -220,7 +253,7 @@ pub(super) fn other_method() -> Answer {
     text(StatusCode::METHOD_NOT_ALLOWED, "this endpoint has another method")
 }
 
-fn unix_seconds() -> u64 {
+pub(super) fn unix_seconds() -> u64 {
     // Before 1970 every token would be valid for ever; the far future refuses all.
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(u64::MAX, |since| since.as_secs())
 }

@@ -9,7 +9,10 @@ use std::cell::RefCell;
 use casemate_protocol::ids::{Generation, Incarnation, SessionId, SlotId};
 use casemate_protocol::origin::{BEARER, PLAIN};
 use casemate_protocol::sharing::UserId;
-use casemate_protocol::token::{Audience, Claims, PublicKey, TokenError, is_workers};
+use casemate_protocol::slot::Bind;
+use casemate_protocol::token::{
+    Audience, Claims, PublicKey, TokenError, is_slots, is_workers,
+};
 use hyper::header::{AUTHORIZATION, HeaderMap, ORIGIN};
 
 use super::upgrade;
@@ -110,6 +113,30 @@ impl Gate {
             return Err(TokenError::Mismatch("slot").into());
         }
         Ok(claims)
+    }
+
+    /// Whether a call carries a token that says of itself that it is a slot's own, and then whether it is this one's.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub fn is_slots(&self, headers: &HeaderMap, now: u64) -> Result<bool, Refusal> {
+        let Ok(token) = bearer(headers) else { return Ok(false) };
+        if !is_slots(token) {
+            return Ok(false);
+        }
+        let claims = self.verified(|key| key.verify_slot(token, now))?;
+        if claims.slot != self.slot {
+            return Err(TokenError::Mismatch("slot").into());
+        }
+        Ok(true)
+    }
+
+    /// What a signed bind says; which slot it is for, is the slot's to look at.
+    ///
+    /// # Errors
+    /// [`TokenError`].
+    pub fn bind(&self, signed: &str, now: u64) -> Result<Bind, TokenError> {
+        self.verified(|key| key.verify_bind(signed, now))
     }
 
     /// Whether a call carries a token that says of itself that it is a worker's own, and then whether it is this one's.

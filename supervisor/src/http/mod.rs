@@ -12,7 +12,8 @@
 //! | `POST /v1/reopen` | Control | 204 |
 //! | `POST /v1/stop` | Control | 202; then the worker ends with code 0 |
 //!
-//! A worker of many sessions has more ([`sessions`]), for the holder of its own token.
+//! A worker of many sessions has more ([`sessions`]), for the holder of its own token; so has one that waits for its session
+//! ([`slot`]).
 
 mod answer;
 pub mod app;
@@ -24,6 +25,7 @@ mod resumable;
 mod sender;
 mod session;
 mod sessions;
+mod slot;
 pub mod socket;
 pub mod upgrade;
 

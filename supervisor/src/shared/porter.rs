@@ -6,14 +6,13 @@
 
 use std::fs::File;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use casemate_inside::catalogue::Decoys;
 use casemate_protocol::ports::PortPool;
-use casemate_protocol::sharing::SharedWorkerConfig;
 use casemate_protocol::worker::StartError;
 use casemate_sandbox::porter::{self, Answer, Errand};
 use casemate_sandbox::shield::Confined;
@@ -23,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use crate::ports::{self, Claim};
 use crate::probe::range::{Ground, Range};
 use crate::provision::{self, Remote, Resolved};
+use crate::slot::canary::{self, Try};
 use crate::words::chain;
 
 /// The porter of this worker.
@@ -37,17 +37,19 @@ enum Request {
     Reach { shown: String, host: String, port: u16 },
     /// Decoys for the probe.
     Range,
+    /// One try of a connection that is to be refused.
+    Canary { target: SocketAddr },
 }
 
 /// One at a time: what is measured at once slows each other down.
 static RANGE: Mutex<()> = Mutex::new(());
 
-/// Starts it.
+/// Starts it. `pool`: what it claims ports of.
 ///
 /// # Errors
 /// [`StartError::Shield`] where it has no filter, [`StartError::Other`] where there is no process.
-pub fn start(config: &SharedWorkerConfig, ground: &Ground) -> Result<Porter, StartError> {
-    let (pool, place) = (config.ports, ground.path().to_owned());
+pub fn start(pool: PortPool, ground: &Ground) -> Result<Porter, StartError> {
+    let place = ground.path().to_owned();
     porter::Porter::start(ground.path(), move |words| answer(words, pool, &place))
         .map(|porter| Porter(Arc::new(porter)))
         .map_err(|error| {
@@ -68,6 +70,7 @@ fn answer(words: &[u8], pool: PortPool, ground: &Path) -> Answer {
             told(&provision::reach(&shown, &host, port), Vec::new())
         }
         Ok(Request::Range) => range(ground),
+        Ok(Request::Canary { target }) => told(&Ok(canary::attempt(target)), Vec::new()),
         Err(error) => {
             told(&Err::<(), _>(StartError::Other { message: error.to_string() }), Vec::new())
         }
@@ -132,6 +135,14 @@ impl Porter {
         let (mut errand, decoys): (_, Decoys) = self.run(Request::Range).await?;
         let program = errand.descriptors.pop().ok_or_else(|| gone("no program came"))?;
         Ok(Range::of_porter(decoys, File::from(program), errand))
+    }
+
+    /// As [`canary::attempt`].
+    ///
+    /// # Errors
+    /// [`StartError::Other`] where the porter is gone.
+    pub async fn attempt(&self, target: SocketAddr) -> Result<Try, StartError> {
+        self.run(Request::Canary { target }).await.map(|(_, tried)| tried)
     }
 
     async fn run<T: DeserializeOwned>(&self, request: Request) -> Result<(Errand, T), StartError> {

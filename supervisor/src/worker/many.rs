@@ -65,7 +65,7 @@ fn live(
     let supervisor = Supervisor::start(config.ports, &lock)?;
     // Before any agent is there to see where.
     let ground = Ground::make(&config.volume.join("run"), None)?;
-    let porter = porter::start(&config, &ground)?;
+    let porter = porter::start(config.ports, &ground)?;
     let spawner = Rc::new(supervisor.spawner);
     let door = Door::open(config.listen, config.tls.take(), &supervisor.claim)?;
     more_descriptors();

@@ -2,7 +2,7 @@
 //!
 //! Outside: read and check the configuration, make the directories, hold the lock, find the remote ([`outside`]).
 //! Then namespaces, the shield, the claim of ports, the spawner, the supervisor's own filter: all with one thread. Then, on one
-//! thread for good: clone, try the shield from inside, take away what the agent has no business with ([`crate::hosted`]), serve ([`inside`]). A worker of many sessions ([`many`]) begins with none. Whatever fails is one
+//! thread for good: clone, try the shield from inside, take away what the agent has no business with ([`crate::hosted`]), serve ([`inside`]). A worker of many sessions ([`many`]) begins with none, one in a Pod waits for its one ([`waiting`]). Whatever fails is one
 //! [`StartError`] on stdout and its exit code.
 
 mod door;
@@ -14,6 +14,7 @@ mod namespaces;
 mod outside;
 mod owner;
 mod signals;
+mod waiting;
 
 use std::os::fd::AsFd as _;
 use std::path::Path;
@@ -38,6 +39,7 @@ use door::Door;
 use outside::Prepared;
 
 pub use machine::measure;
+pub use waiting::wait;
 
 /// What stands before the supervisor is confined: it could not make any of it later.
 #[derive(Debug)]

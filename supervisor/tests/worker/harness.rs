@@ -225,6 +225,11 @@ impl Worker {
             .unwrap();
         first(Pid::from_raw(i32::try_from(child.id()).unwrap()));
         child.stdin.take().unwrap().write_all(config.as_bytes()).unwrap();
+        Self::of(child, log)
+    }
+
+    /// One that was started already, with its stdout piped.
+    pub(crate) fn of(mut child: Child, log: PathBuf) -> Self {
         let out = BufReader::new(child.stdout.take().unwrap());
         Self { child, out, progress: Vec::new(), log }
     }

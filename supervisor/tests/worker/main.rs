@@ -26,12 +26,14 @@ mod matrix;
 mod origins;
 #[path = "../pod/mod.rs"]
 mod pod;
+mod pod_slot;
 mod porter;
 mod ports;
 mod resumable;
 mod separate;
 mod sharing;
 mod siblings;
+mod slot;
 mod slow;
 mod stops;
 #[cfg(target_arch = "x86_64")]

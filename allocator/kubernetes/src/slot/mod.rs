@@ -12,7 +12,6 @@ mod claim;
 mod marks;
 mod network;
 mod owned;
-mod paths;
 mod pod;
 mod volumes;
 
@@ -20,7 +19,7 @@ pub use claim::{Claim, claim_pod, claim_volume, give_anchor};
 pub use marks::{annotation, label};
 pub use network::network_policy;
 pub use owned::{Identity, anchor, secret, volume_claim};
-pub use paths::DOOR;
+pub use casemate_protocol::slot::paths::DOOR;
 pub use pod::pod;
 
 use std::collections::BTreeMap;

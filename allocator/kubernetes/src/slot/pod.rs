@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use casemate_protocol::slot::paths::{self, variable};
 use k8s_openapi::api::core::v1::{
     Affinity, Capabilities, Container, ContainerPort, EnvVar, EnvVarSource, HTTPGetAction,
     LocalObjectReference, ObjectFieldSelector, Pod, PodSecurityContext, PodSpec, Probe,
@@ -13,7 +14,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::owned::anchored;
 use super::volumes::Mounts;
-use super::{Claim, DOOR, Slot, Unbuildable, annotation, paths};
+use super::{Claim, DOOR, Slot, Unbuildable, annotation};
 use crate::resource::profile::{PullPolicy, Resources, UserIds};
 
 /// The agent's grace comes out of the Pod's; what is left is the supervisor's to reap and to flush.
@@ -88,12 +89,11 @@ fn worker(slot: Slot<'_>, mounts: Vec<VolumeMount>) -> Container {
         Some(_) => format!("{}/casemate-supervisor", paths::PROGRAM),
         None => "casemate-supervisor".to_owned(),
     };
-    let config = format!("{}/config.json", paths::SLOT);
     Container {
         name: "worker".to_owned(),
         image: Some(spec.image.reference.to_string()),
         image_pull_policy: Some(pull(spec.image.pull_policy)),
-        command: Some(vec![program, "worker".to_owned(), "--config".to_owned(), config]),
+        command: Some(vec![program, "worker".into(), "--slot".into(), paths::CONFIG.into()]),
         env: Some(environment(slot)),
         ports: Some(vec![ContainerPort {
             name: Some("door".to_owned()),
@@ -108,6 +108,8 @@ fn worker(slot: Slot<'_>, mounts: Vec<VolumeMount>) -> Container {
                 scheme: Some("HTTPS".to_owned()),
                 ..HTTPGetAction::default()
             }),
+            // A start is waited for.
+            period_seconds: Some(1),
             ..Probe::default()
         }),
         resources: Some(resources(&spec.resources)),
@@ -145,17 +147,23 @@ fn environment(slot: Slot<'_>) -> Vec<EnvVar> {
         value: Some(value),
         value_from: None,
     };
-    let mut all = vec![EnvVar {
-        name: "CASEMATE_POD_UID".to_owned(),
+    let field = |(name, path): (&str, &str)| EnvVar {
+        name: name.to_owned(),
         value: None,
         value_from: Some(EnvVarSource {
             field_ref: Some(ObjectFieldSelector {
                 api_version: Some("v1".to_owned()),
-                field_path: "metadata.uid".to_owned(),
+                field_path: path.to_owned(),
             }),
             ..EnvVarSource::default()
         }),
-    }];
+    };
+    let told = [
+        (variable::POD_UID, "metadata.uid"),
+        (variable::POD_IP, "status.podIP"),
+        (variable::HOST_IP, "status.hostIP"),
+    ];
+    let mut all: Vec<EnvVar> = told.into_iter().map(field).collect();
     if let Some(proxy) = &network.proxy {
         // Programs read either case.
         for name in ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"] {

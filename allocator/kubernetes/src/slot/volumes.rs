@@ -1,18 +1,19 @@
-//! What is mounted into a worker. All of it read-only but the session's own files, scratch, and shared volumes that the profile
-//! says may be written.
+//! What is mounted into a worker. All of it read-only but the session's own files, and shared volumes that the profile says may be
+//! written.
 
+use casemate_protocol::slot::paths;
 use k8s_openapi::api::core::v1::{
     ConfigMapVolumeSource, EmptyDirVolumeSource, ImageVolumeSource, KeyToPath,
     PersistentVolumeClaimVolumeSource, SecretVolumeSource, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use super::{Slot, Unbuildable, paths};
+use super::{Slot, Unbuildable};
 use crate::resource::profile::{Content, Policy, SharedUse, Storage};
 use crate::resource::text::DataKey;
 
-/// What may be written besides the session's own files: the agent's own scratch lies with those.
-const SCRATCH: &str = "256Mi";
+/// The volume of the session's own files.
+const SESSION: &str = "session";
 /// The supervisor's program has its place.
 const PROGRAM: &str = "64Mi";
 /// Owner and group read: the group is the volume's (`fsGroup`).
@@ -36,7 +37,6 @@ impl Mounts {
         let spec = &slot.profile.spec;
         let mut all = Self::default();
         all.session(slot);
-        all.written(empty("scratch", SCRATCH), paths::SCRATCH);
         all.read(secret("slot", slot.name.as_str(), None), paths::SLOT);
         if spec.image.supervisor.is_some() {
             all.read(empty("program", PROGRAM), paths::PROGRAM);
@@ -65,25 +65,28 @@ impl Mounts {
         for (number, shared) in spec.shared.iter().enumerate() {
             let read_only = shared.how == SharedUse::ReadOnly;
             let volume = claim(&format!("shared-{number}"), shared.claim_name.as_str(), read_only);
-            all.add(volume, shared.mount_path.as_str(), read_only, None);
+            all.add(volume, shared.mount_path.as_str(), read_only);
         }
         Ok(all)
     }
 
-    /// The session's own files.
+    /// The session's own files: one volume, each part of it at its place.
     fn session(&mut self, slot: Slot<'_>) {
-        match &slot.profile.spec.storage {
-            Storage::Ephemeral { size } => {
-                self.written(empty("session", size.as_str()), paths::VOLUME);
-            }
-            Storage::New(_) => {
-                self.written(claim("session", slot.name.as_str(), false), paths::VOLUME);
-            }
+        let (volume, below) = match &slot.profile.spec.storage {
+            Storage::Ephemeral { size } => (empty(SESSION, size.as_str()), None),
+            Storage::New(_) => (claim(SESSION, slot.name.as_str(), false), None),
             Storage::Borrowed { claim_name, sub_path } => {
-                let volume = claim("session", claim_name.as_str(), false);
-                self.add(volume, paths::VOLUME, false, sub_path.clone());
+                (claim(SESSION, claim_name.as_str(), false), sub_path.as_ref())
             }
-        }
+        };
+        self.volumes.push(volume);
+        self.mounts.extend(paths::PARTS.map(|(part, place)| VolumeMount {
+            name: SESSION.to_owned(),
+            mount_path: place.to_owned(),
+            read_only: Some(false),
+            sub_path: Some(below.map_or_else(|| part.to_owned(), |dir| format!("{dir}/{part}"))),
+            ..VolumeMount::default()
+        }));
     }
 
     fn content(
@@ -110,19 +113,14 @@ impl Mounts {
     }
 
     fn read(&mut self, volume: Volume, path: &str) {
-        self.add(volume, path, true, None);
+        self.add(volume, path, true);
     }
 
-    fn written(&mut self, volume: Volume, path: &str) {
-        self.add(volume, path, false, None);
-    }
-
-    fn add(&mut self, volume: Volume, path: &str, read_only: bool, sub_path: Option<String>) {
+    fn add(&mut self, volume: Volume, path: &str, read_only: bool) {
         self.mounts.push(VolumeMount {
             name: volume.name.clone(),
             mount_path: path.to_owned(),
             read_only: Some(read_only),
-            sub_path,
             ..VolumeMount::default()
         });
         self.volumes.push(volume);

@@ -14,6 +14,7 @@ use casemate_kubernetes::slot::{
     network_policy, pod, secret, volume_claim,
 };
 use casemate_protocol::ids::{Generation, Incarnation, SessionId, SlotId};
+use casemate_protocol::slot::paths;
 use casemate_protocol::tls::Certificate;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -150,10 +151,17 @@ fn check_volumes(spec: &Value, containers: &[&Value]) {
         assert!(names.contains(name), "{mount}");
         assert!(places.insert(mount["mountPath"].as_str().expect("text")), "{mount}");
         assert!(mount.get("mountPropagation").is_none() && mount.get("subPathExpr").is_none());
-        let written = ["session", "scratch"].contains(&name) || name.starts_with("shared-");
+        let written = name == "session" || name.starts_with("shared-");
         assert!(written || mount["readOnly"] == true, "{mount}");
     }
-    assert_eq!(places.len(), names.len(), "each volume has its place");
+    // Each volume has its place, and each part of the session's.
+    for (part, place) in paths::PARTS {
+        let is_it = |mount: &&Value| mount["mountPath"] == place;
+        let mount = list(worker, "/volumeMounts").find(is_it).expect("each part has its place");
+        let sub_path = mount["subPath"].as_str().expect("a part");
+        assert!(mount["name"] == "session" && sub_path.ends_with(part), "{mount}");
+    }
+    assert_eq!(places.len(), names.len() - 1 + paths::PARTS.len());
 }
 
 fn check_owners(objects: &Objects) {

@@ -8,5 +8,6 @@ mod exec;
 mod lifecycle;
 mod network;
 mod nodes;
+mod slot;
 mod storage;
 mod web;

@@ -68,7 +68,7 @@ pub enum AccessMode {
     validation = Rule::new("self.use == 'Shared' ? self.paths.size() > 0 : self.paths.size() == 0")
         .message("a shared resource says what is written where: give `paths` with `use: Shared`, and with no other")
         .field_path(".paths"),
-    validation = Rule::new("!['/work', '/home', '/tmp', '/casemate', '/skills', '/proc', '/sys', '/dev', '/etc', '/usr', '/bin', '/sbin', '/lib', '/run', '/var'].exists(p, self.mountPath == p || self.mountPath.startsWith(p + '/'))")
+    validation = Rule::new("!['/work', '/home', '/tmp', '/casemate', '/skills', '/baseline', '/authority', '/programs', '/proc', '/sys', '/dev', '/etc', '/usr', '/bin', '/sbin', '/lib', '/run', '/var'].exists(p, self.mountPath == p || self.mountPath.startsWith(p + '/'))")
         .message("this place is casemate's own or the system's: mount it elsewhere, below /shared or /data")
         .field_path(".mountPath")
 )]
