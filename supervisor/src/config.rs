@@ -60,7 +60,10 @@ pub fn read_slot(file: &Path) -> Result<SlotConfig, StartError> {
         return Err(wrong(format!("tier {}: a slot of one session has tier pod", config.tier)));
     }
     if config.verify_also.len() >= Keys::MOST {
-        return Err(wrong(format!("verify_also: with verify_key there are at most {}", Keys::MOST)));
+        return Err(wrong(format!(
+            "verify_also: with verify_key there are at most {}",
+            Keys::MOST
+        )));
     }
     let lists = config.programs.iter().chain(&config.skills).chain(&config.home_template);
     all_absolute(lists.chain(config.secrets.values()))?;

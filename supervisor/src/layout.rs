@@ -270,6 +270,28 @@ mod tests {
     }
 
     #[test]
+    fn in_a_pod_the_worktree_is_where_it_always_is_and_what_is_the_supervisors_is_walled() {
+        let mut config = config(Path::new(paths::VOLUME));
+        config.tier = Tier::Pod;
+        config.private = vec![paths::VOLUME.into()];
+        config.home_template = Some(paths::TEMPLATE.into());
+        let layout = Layout::in_pod(&config);
+        assert_eq!(layout.inside.work, Path::new("/work"));
+        assert_eq!((layout.tier, layout.wall()), (Tier::Pod, Tier::Domain));
+        let file = Path::new(paths::CONFIG);
+        let places = layout.places(&config, Some(file), PortRange::behind(20_000));
+        for never in [paths::STATE, paths::RUN, paths::CONFIG] {
+            assert!(places.never.contains(&PathBuf::from(never)), "{never}");
+        }
+        assert_eq!(places.private, [PathBuf::from(paths::VOLUME)]);
+        let walled = layout.walled(&config, Some(file));
+        for closed in [paths::STATE, paths::CONFIG, paths::VOLUME, "/casemate/run/lock"] {
+            assert!(walled.contains(&PathBuf::from(closed)), "{closed}");
+        }
+        assert!(!walled.contains(&PathBuf::from("/")), "beside its volume there is the Pod");
+    }
+
+    #[test]
     fn a_program_that_lies_where_the_worktree_is_shown_is_shown_elsewhere() {
         let mut config = config(Path::new("/v/slots/w"));
         config.tier = Tier::Namespace;

@@ -59,7 +59,11 @@ pub fn judge_in_pod(
                 message: format!(
                     "{} is in the Pod ({}): mount nothing of the node and no service account's token",
                     path.display(),
-                    if errno == 0 { "it opened".to_owned() } else { Errno::from_raw(errno).to_string() }
+                    if errno == 0 {
+                        "it opened".to_owned()
+                    } else {
+                        Errno::from_raw(errno).to_string()
+                    }
                 ),
             });
         }
@@ -72,9 +76,10 @@ fn all_closed(answers: &[ProbeAnswer], walled: &[impl AsRef<Path>]) -> Result<()
 }
 
 fn answer_of<'a>(answers: &'a [ProbeAnswer], path: &Path) -> Result<&'a ProbeAnswer, StartError> {
-    answers.iter().find(|answer| answer.path == path).ok_or_else(|| StartError::Shield {
-        message: format!("{} was not probed", path.display()),
-    })
+    answers
+        .iter()
+        .find(|answer| answer.path == path)
+        .ok_or_else(|| StartError::Shield { message: format!("{} was not probed", path.display()) })
 }
 
 fn tier_of(errno: i32) -> Option<Tier> {

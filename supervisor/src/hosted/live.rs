@@ -71,7 +71,7 @@ pub fn start(
     ready: Ready,
     boot: BootId,
     audit: &Audit,
-) -> Result<(Rc<Hosted>, impl Future<Output = u8> + 'static), StartError> {
+) -> Result<(Rc<Hosted>, impl Future<Output = u8> + 'static + use<>), StartError> {
     let volume = |error: std::io::Error| StartError::Volume {
         message: format!("state/: {error}: check the volume's space and owner"),
     };

@@ -233,7 +233,7 @@ pub async fn make(making: Making<'_>) -> Result<Ready, StartError> {
     report.progress("trying the walls from inside".to_owned());
     let mut walled = layout.walled(&config, file.as_deref());
     walled.extend(making.others);
-    let elsewhere = if config.tier == Tier::Pod { &pod::ELSEWHERE[..] } else { &[] };
+    let elsewhere = if config.tier == Tier::Pod { &pod::ELSEWHERE[..] } else { &[][..] };
     let elsewhere = elsewhere.iter().map(PathBuf::from);
     let tried: Vec<PathBuf> =
         walled.iter().chain([&program]).cloned().chain(elsewhere.clone()).collect();
@@ -254,13 +254,12 @@ pub async fn make(making: Making<'_>) -> Result<Ready, StartError> {
     let skills_revision = skills_revision(&layout)?;
     let skills = layout.skills.as_ref().zip(skills_revision.as_deref());
     let skills = skills.map(|((_, path), revision)| (path.as_path(), revision));
-    let variables: Vec<(String, String)> =
-        environment::trusting(
-            environment::variables(&config, ports, given, skills),
-            &layout.inside.work,
-        )
-        .into_iter()
-        .collect();
+    let variables: Vec<(String, String)> = environment::trusting(
+        environment::variables(&config, ports, given, skills),
+        &layout.inside.work,
+    )
+    .into_iter()
+    .collect();
     let recipe = Recipe {
         program,
         argv: words(arguments)?,

@@ -10,9 +10,7 @@ use casemate_protocol::ids::{Generation, Incarnation, SessionId, SlotId};
 use casemate_protocol::origin::{BEARER, PLAIN};
 use casemate_protocol::sharing::UserId;
 use casemate_protocol::slot::Bind;
-use casemate_protocol::token::{
-    Audience, Claims, PublicKey, TokenError, is_slots, is_workers,
-};
+use casemate_protocol::token::{Audience, Claims, PublicKey, TokenError, is_slots, is_workers};
 use hyper::header::{AUTHORIZATION, HeaderMap, ORIGIN};
 
 use super::upgrade;

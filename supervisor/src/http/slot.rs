@@ -24,7 +24,10 @@ const BODY: usize = 256 * 1024;
 ///
 /// # Errors
 /// [`super::auth::Refusal`] of a slot's own token that is another's.
-pub(super) fn is_meant(app: &App, request: &Request<Incoming>) -> Result<bool, super::auth::Refusal> {
+pub(super) fn is_meant(
+    app: &App,
+    request: &Request<Incoming>,
+) -> Result<bool, super::auth::Refusal> {
     Ok(request.uri().path() == BIND || app.gate.is_slots(request.headers(), unix_seconds())?)
 }
 

@@ -28,8 +28,8 @@ pub struct Found {
 /// [`StartError::Policy`] of a policy that is wrong or another than the pinned one, [`StartError::Config`] of what cannot be read.
 pub fn read(config: &SlotConfig) -> Result<Found, StartError> {
     let (text, pinned) = policy(&config.policy)?;
-    let policy = Policy::parse(&text)
-        .map_err(|error| StartError::Policy { message: error.to_string() })?;
+    let policy =
+        Policy::parse(&text).map_err(|error| StartError::Policy { message: error.to_string() })?;
     if let Some(pinned) = pinned.filter(|pinned| **pinned != policy.revision) {
         return Err(StartError::Policy {
             message: format!(
@@ -43,9 +43,10 @@ pub fn read(config: &SlotConfig) -> Result<Found, StartError> {
         .iter()
         .map(|(name, path)| Ok((name.clone(), file(path)?)))
         .collect::<Result<_, StartError>>()?;
-    let skills = config.skills.as_deref().map(|path| {
-        skills::revision(path).map_err(|error| unreadable(path, &error))
-    });
+    let skills = config
+        .skills
+        .as_deref()
+        .map(|path| skills::revision(path).map_err(|error| unreadable(path, &error)));
     Ok(Found { policy, content: Content { policy: text, secrets }, skills: skills.transpose()? })
 }
 

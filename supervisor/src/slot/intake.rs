@@ -145,10 +145,7 @@ mod tests {
         assert_eq!(decide(&own, &else_policy, waiting), Err(BindRefusal::OtherPolicy { found }));
         let mut skilled = asked.clone();
         skilled.terms.skills_revision = Some("skills".to_owned());
-        assert_eq!(
-            decide(&own, &skilled, waiting),
-            Err(BindRefusal::OtherSkills { found: None })
-        );
+        assert_eq!(decide(&own, &skilled, waiting), Err(BindRefusal::OtherSkills { found: None }));
         assert_eq!(decide(&own, &asked, Standing::Ending), Err(BindRefusal::Ending));
 
         let bound = Standing::Bound(&asked);

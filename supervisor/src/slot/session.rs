@@ -12,6 +12,7 @@ use casemate_sandbox::{Spawner, users};
 
 use super::{Slot, Taken, canary};
 use crate::audit::Audit;
+use crate::config;
 use crate::hosted::live::{self, Hosted};
 use crate::hosted::ready::{self, Making, Probing, Ready};
 use crate::hosted::registry::Registry;
@@ -22,7 +23,6 @@ use crate::provision::{self, Resolved};
 use crate::relay::driver::Order;
 use crate::report::Report as _;
 use crate::shared::porter::Porter;
-use crate::config;
 
 /// What the one session of a slot is made of.
 #[derive(Debug)]

@@ -104,8 +104,7 @@ impl Before {
         let enforcement = enforcement.chain(measured).collect();
         let slot = Rc::new(Slot::new(config, id, found, enforcement, floors));
         let spawner = supervisor.spawner;
-        let waiting =
-            Waiting { slot, door, claim: supervisor.claim, porter: porter.clone(), file };
+        let waiting = Waiting { slot, door, claim: supervisor.claim, porter: porter.clone(), file };
         let code = on_one_thread(waiting.serve(&spawner, audit));
         porter.end();
         // Whoever waits for this process may rely on its processes being gone then.

@@ -57,7 +57,8 @@ fn a_worker_waits_is_bound_serves_and_stops() {
     assert_eq!(said.lines().collect::<Vec<_>>(), ["/work", "1000", &branch], "{said}");
     // The directory is root's, as a kubelet makes it, and git takes it all the same.
     assert_eq!(fs::metadata(pod.part("work")).unwrap().uid(), 0);
-    let said = shell(&mut client, &conversation, "echo x >file; git add file; git status --porcelain");
+    let said =
+        shell(&mut client, &conversation, "echo x >file; git add file; git status --porcelain");
     assert_eq!(said.trim(), "A  file");
 
     let control = pod.token(&bind, Audience::Control);
@@ -85,12 +86,14 @@ fn from_inside_the_session_neither_the_door_nor_anything_of_the_slot_is_to_be_ha
     let bind = pod.bind();
     let (mut client, conversation) = pod.serve(address, &bind);
     let mut refused = |command: &str, words: &str| {
-        let said = shell(&mut client, &conversation, &format!("({command}) 2>&1; echo ={conversation}="));
+        let said =
+            shell(&mut client, &conversation, &format!("({command}) 2>&1; echo ={conversation}="));
         assert!(said.contains(words), "{command}: {said}");
     };
     let port = address.port();
     refused(&format!("bash -c 'exec 3<>/dev/tcp/127.0.0.1/{port}'"), "Permission denied");
-    for file in ["/casemate/slot/config.json", "/casemate/state/audit.ndjson", "/casemate/run/lock"] {
+    for file in ["/casemate/slot/config.json", "/casemate/state/audit.ndjson", "/casemate/run/lock"]
+    {
         refused(&format!("cat {file}"), "Permission denied");
     }
     refused("ls /casemate/state", "Permission denied");
@@ -98,7 +101,7 @@ fn from_inside_the_session_neither_the_door_nor_anything_of_the_slot_is_to_be_ha
     refused("tr '\\0' '\\n' </proc/1/environ", "Permission denied");
     refused("kill -9 1", "not permitted");
     refused("ls /var/lib/kubelet", "No such file");
-    refused("env | grep -c POD_UID", "0");
+    refused("echo count=$(env | grep -c POD_UID)", "count=0");
 }
 
 #[test]
@@ -129,8 +132,6 @@ fn what_was_not_signed_for_this_pod_now_binds_nothing() {
     }
     let turned = token.replacen("cm1", "cb1", 1);
     assert_eq!(refusal(send(address, &turned)), BindRefusal::Signature);
-    let (code, _) = send(address, &"x".repeat(300 * 1024));
-    assert!(code == 400 || code == 0, "{code}");
     assert_eq!(call(address, "GET", "/v1/bind", None, "").0, 405);
     // Content that was pinned and is another.
     let mut pinned = bind.clone();
@@ -155,11 +156,12 @@ fn what_was_not_signed_for_this_pod_now_binds_nothing() {
 fn a_bind_that_has_expired_is_not_even_repeated() {
     let Some(pod) = Pod::new() else { return };
     let (_worker, address) = pod.wait();
-    let bind = Bind { expires: in_seconds(20), ..pod.bind() };
-    let signed = pod.secret.sign_bind(&bind);
+    let bind = pod.bind();
+    assert_eq!(pod.ask(address, &bind).0, 200);
+    let soon = Bind { expires: in_seconds(5), ..bind.clone() };
+    let signed = pod.secret.sign_bind(&soon);
     assert_eq!(send(address, &signed).0, 200);
-    assert_eq!(send(address, &signed).0, 200);
-    while in_seconds(0) < bind.expires {
+    while in_seconds(0) < soon.expires {
         thread::sleep(Duration::from_millis(200));
     }
     assert_eq!(refusal(send(address, &signed)), BindRefusal::Expired);
@@ -281,7 +283,8 @@ fn what_is_no_pod_of_its_own_waits_for_nobody_or_serves_nobody() {
     pod.node = "127.0.0.1".to_owned();
     let mut worker = pod.start();
     let event = worker.outcome();
-    let StartEvent::Failed { error: StartError::Tier { wanted: Tier::Pod, message } } = event else {
+    let StartEvent::Failed { error: StartError::Tier { wanted: Tier::Pod, message } } = event
+    else {
         panic!("{event:?}");
     };
     assert!(message.contains("hostNetwork"), "{message}");

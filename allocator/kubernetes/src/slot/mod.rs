@@ -15,11 +15,11 @@ mod owned;
 mod pod;
 mod volumes;
 
+pub use casemate_protocol::slot::paths::DOOR;
 pub use claim::{Claim, claim_pod, claim_volume, give_anchor};
 pub use marks::{annotation, label};
 pub use network::network_policy;
 pub use owned::{Identity, anchor, secret, volume_claim};
-pub use casemate_protocol::slot::paths::DOOR;
 pub use pod::pod;
 
 use std::collections::BTreeMap;

@@ -36,7 +36,9 @@ impl Scene {
         let cluster = Cluster::of_environment()?;
         let image = std::env::var("CASEMATE_WORKER_IMAGE").unwrap_or_default();
         if image.is_empty() {
-            skip("an image with a supervisor, an agent and git (CASEMATE_WORKER_IMAGE; conformance/README.md)");
+            skip(
+                "an image with a supervisor, an agent and git (CASEMATE_WORKER_IMAGE; conformance/README.md)",
+            );
             return None;
         }
         let namespace = Namespace::new(&cluster, purpose);
@@ -67,7 +69,8 @@ impl Scene {
             assert!(said.success, "{}", said.err);
         }
         namespace.run(&slot_pod(&image));
-        let uid = namespace.must(&["get", "pod", "slot", "--output", "jsonpath={.metadata.uid}"], "");
+        let uid =
+            namespace.must(&["get", "pod", "slot", "--output", "jsonpath={.metadata.uid}"], "");
         Some(Self {
             slot: SlotId::of_uid(&uid).unwrap(),
             address: namespace.address("slot"),
@@ -346,11 +349,16 @@ fn a_restricted_pod_waits_is_bound_and_serves_a_turn() {
         assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
         text
     };
-    let said = turn(3, "pwd; git rev-parse --abbrev-ref HEAD; echo x >file && git status --porcelain");
-    assert!(said.contains("/work") && said.contains(&format!("casemate/{}", bind.session)), "{said}");
+    let said =
+        turn(3, "pwd; git rev-parse --abbrev-ref HEAD; echo x >file && git status --porcelain");
+    assert!(
+        said.contains("/work") && said.contains(&format!("casemate/{}", bind.session)),
+        "{said}"
+    );
     assert!(said.contains("?? file"), "{said}");
     // Whoever has the agent's uid reads the slot's Secret, but for the wall.
-    let said = turn(4, "cat /casemate/slot/config.json /casemate/state/audit.ndjson 2>&1; echo over");
+    let said =
+        turn(4, "cat /casemate/slot/config.json /casemate/state/audit.ndjson 2>&1; echo over");
     assert_eq!(said.matches("Permission denied").count(), 2, "{said}");
 
     // The kubelet's TERM: long before it would kill.
