@@ -230,6 +230,18 @@ impl Flow {
         self.out.bytes_here()
     }
 
+    /// A message of this length would go to the spool.
+    #[must_use]
+    pub fn would_spool(&self, length: usize) -> bool {
+        self.out.would_spool(length)
+    }
+
+    /// Bytes of messages that the peer has acknowledged.
+    #[must_use]
+    pub fn bytes_acknowledged(&self) -> u64 {
+        self.out.acked_end()
+    }
+
     /// Messages in the spool.
     #[must_use]
     pub fn spooled(&self) -> u64 {

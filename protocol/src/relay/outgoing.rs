@@ -84,13 +84,19 @@ impl Outgoing {
     pub fn push(&mut self, line: impl Into<Bytes>) -> Kept {
         let line = line.into();
         self.last += 1;
-        if self.spooled > 0 || (!self.here.is_empty() && self.here_bytes + line.len() > self.memory)
-        {
+        if self.would_spool(line.len()) {
             self.spooled += 1;
             return Kept::Spool(line);
         }
         self.put(line);
         Kept::Here
+    }
+
+    /// A message of this length would go to the spool.
+    #[must_use]
+    pub fn would_spool(&self, length: usize) -> bool {
+        let fits = self.here.is_empty() || self.here_bytes + length <= self.memory;
+        self.spooled > 0 || !fits
     }
 
     /// Takes the next message, of which a copy goes ahead of all that waits, but of message `after` and those before it.
@@ -238,6 +244,12 @@ impl Outgoing {
     #[must_use]
     pub fn acked(&self) -> u64 {
         self.acked
+    }
+
+    /// Bytes of the messages that were acknowledged.
+    #[must_use]
+    pub fn acked_end(&self) -> u64 {
+        self.acked_end
     }
 
     /// The number of the last message of which anything was ever sent.

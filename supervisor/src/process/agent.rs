@@ -6,12 +6,14 @@
 use std::cell::{Cell, RefCell};
 use std::ffi::CString;
 use std::io;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use casemate_sandbox::{Command, Exit, Wall};
+use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -58,7 +60,10 @@ pub struct Agent {
 /// How long the last of stderr may take after the agent's end.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
-/// How many bytes go to the agent by one write(2), but for a longer line: what a pipe holds (pipe(7)).
+/// What the pipes to and from an agent hold, in bytes (pipe(7)).
+const PIPE: i32 = 256 * 1024;
+
+/// How many bytes go to the agent by one write(2), but for a longer line.
 const AT_ONCE: usize = 64 * 1024;
 
 /// A line of so many bytes is written from where it is, not copied to others first.
@@ -90,6 +95,8 @@ impl Agent {
     pub fn start(session: &Session, wall: &Wall, recipe: &Recipe) -> Result<Self, RunError> {
         let (stdin_out, stdin) = io::pipe().map_err(RunError::Descriptors)?;
         let (stdout, stdout_in) = io::pipe().map_err(RunError::Descriptors)?;
+        widen(&stdin);
+        widen(&stdout);
         let (stderr, stderr_in) = io::pipe().map_err(RunError::Descriptors)?;
         let stdin = pipe::Sender::from_owned_fd(stdin.into()).map_err(RunError::Descriptors)?;
         let stdout = pipe::Receiver::from_owned_fd(stdout.into()).map_err(RunError::Descriptors)?;
@@ -128,6 +135,12 @@ impl Agent {
         let _ = timeout(LAST_WORDS, &mut self.stderr_ended).await;
         self.stderr.borrow().tail()
     }
+}
+
+/// A pipe as it comes holds less than one long line: whoever writes and whoever reads would wait for each other several times a
+/// line. Where the user has many pipes already the kernel says no, and it stays as it is.
+fn widen(pipe: &impl AsFd) {
+    let _ = fcntl(pipe, FcntlArg::F_SETPIPE_SZ(PIPE));
 }
 
 /// Sends a signal to a process group; one that is gone already is no error.

@@ -16,9 +16,10 @@ use casemate_protocol::relay::outgoing::Kept;
 use casemate_protocol::relay::supervisor::{SupervisorEnd, Taken};
 use hyper::upgrade::Upgraded;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::outbox::{Item, Outbox};
+use super::patience::{self, Patience};
 use super::receipts::Receipts;
 use super::shelf::Shelf;
 
@@ -39,6 +40,7 @@ pub struct Attachment {
     work: Rc<Notify>,
     /// Something that was kept is not any more.
     room: Notify,
+    patience: RefCell<Patience>,
     receipts: Rc<Receipts>,
     started: Instant,
 }
@@ -60,6 +62,7 @@ impl Attachment {
             receipts: Rc::new(Receipts::new(Rc::clone(&work))),
             work,
             room: Notify::new(),
+            patience: RefCell::new(Patience::new()),
             started: Instant::now(),
         }
     }
@@ -220,11 +223,31 @@ impl Attachment {
     /// Keeps a message. A full disk or spool keeps the relay waiting instead of losing anything.
     async fn keep(&self, line: Bytes) {
         self.shelf.room().await;
+        self.wait_for_a_reader(line.len()).await;
         let kept = self.end.borrow_mut().push(line);
         if let Kept::Spool(line) = kept {
             self.shelf.append(&line).await;
         }
         self.work.notify_one();
+    }
+
+    /// Where a message would go to the disk although its client reads: see [`patience`].
+    async fn wait_for_a_reader(&self, length: usize) {
+        let hopes = {
+            let end = self.end.borrow();
+            let flow = end.flow();
+            flow.is_open()
+                && flow.would_spool(length)
+                && self.patience.borrow_mut().has(flow.bytes_acknowledged())
+        };
+        if hopes {
+            let room = async {
+                while self.end.borrow().flow().would_spool(length) {
+                    self.room.notified().await;
+                }
+            };
+            let _ = timeout(patience::WAIT, room).await;
+        }
     }
 
     fn now(&self) -> u64 {

@@ -88,6 +88,7 @@ enum Woken {
     Order(Order),
     Agent(std::io::Result<Line>),
     AgentExit(Option<Exit>),
+    Written,
     Drained,
     Blocked,
     Tick,
@@ -155,6 +156,7 @@ pub async fn run(
                 generation.tell_refusals();
                 next_telling = Instant::now() + TELL_EVERY;
             }
+            Woken::Written => generation.journal_written(),
             Woken::Drained => {}
             Woken::SpawnerGone => {
                 generation.end("the spawner process is gone", exit::SOFTWARE).await;
@@ -206,6 +208,7 @@ async fn wait(
     let deadline = generation.deadline();
     let look = generation.was_attached() && matches!(generation.activity(), Activity::Idle { .. });
     let drained = generation.drained();
+    let written = generation.written();
     let session = generation.session();
     let told = generation.told();
     let agent_drained = generation
@@ -220,6 +223,7 @@ async fn wait(
     };
     tokio::select! {
         biased;
+        () = written.notified() => Woken::Written,
         order = orders.recv() => order.map_or(Woken::Closed, Woken::Order),
         event = clients.recv(), if !behind => event.map_or(Woken::Closed, Woken::Client),
         woken = from_agent(generation.agent()), if blocked.is_none() => woken,

@@ -7,6 +7,7 @@ pub mod driver;
 pub mod generation;
 pub mod journal;
 pub mod outbox;
+pub mod patience;
 pub mod prompts;
 pub mod receipts;
 pub mod saved;

@@ -1,7 +1,8 @@
 //! What waits to be sent to one client: in order, counted in bytes.
 //!
 //! The relay puts in and never waits; whoever keeps things for the client takes out. [`Outbox::is_full`] lets the relay stop
-//! reading the agent while that one has no room either.
+//! reading the agent while that one has no room either. The relay's are [held](Outbox::hold): what was put in is taken out once
+//! it is [let go](Outbox::release), which is when its journal is written.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -15,6 +16,8 @@ use super::receipts::Receipts;
 
 /// More than this waiting, and the agent is read no further until the client has taken some.
 const FULL: usize = 16 * 1024 * 1024;
+/// The same of a client that lines are kept for elsewhere: they wait here only while that is waited for.
+const FULL_BEFORE_SHELF: usize = 256 * 1024;
 
 /// One thing to send.
 #[derive(Debug)]
@@ -36,6 +39,11 @@ pub enum Item {
 #[derive(Debug)]
 pub struct Outbox {
     items: RefCell<VecDeque<Item>>,
+    /// How many were put in and taken out so far; how many may be taken out, and how many once the relay says so.
+    put: Cell<u64>,
+    taken: Cell<u64>,
+    free: Cell<u64>,
+    marked: Cell<u64>,
     bytes: Cell<usize>,
     closed: Cell<bool>,
     /// The connection's task has ended: whatever still waits will never be sent.
@@ -55,6 +63,10 @@ impl Outbox {
     pub fn new(drained: Rc<Notify>) -> Rc<Self> {
         Rc::new(Self {
             items: RefCell::default(),
+            put: Cell::new(0),
+            taken: Cell::new(0),
+            free: Cell::new(u64::MAX),
+            marked: Cell::new(0),
             bytes: Cell::new(0),
             closed: Cell::new(false),
             done: Cell::new(false),
@@ -77,6 +89,24 @@ impl Outbox {
         self.receipts.as_ref()
     }
 
+    /// From now on what is put in waits until it is let go.
+    pub fn hold(&self) {
+        self.free.set(self.put.get());
+    }
+
+    /// All that has been put in so far may go when [`Self::release`] is called next.
+    pub fn mark(&self) {
+        self.marked.set(self.put.get());
+    }
+
+    /// Lets go what was marked.
+    pub fn release(&self) {
+        if self.marked.get() > self.free.get() {
+            self.free.set(self.marked.get());
+            self.filled.notify_one();
+        }
+    }
+
     /// Queues an item; what follows a close is dropped.
     pub fn put(&self, item: Item) {
         if self.closed.get() {
@@ -88,14 +118,19 @@ impl Outbox {
             Item::Close(..) => self.closed.set(true),
         }
         self.items.borrow_mut().push_back(item);
-        self.filled.notify_one();
+        self.put.set(self.put.get() + 1);
+        if self.put.get() <= self.free.get() {
+            self.filled.notify_one();
+        }
     }
 
     /// The next item. Cancel-safe; for one taker.
     pub async fn next(&self) -> Item {
         loop {
-            let item = self.items.borrow_mut().pop_front();
-            if let Some(item) = item {
+            if self.taken.get() < self.free.get()
+                && let Some(item) = self.items.borrow_mut().pop_front()
+            {
+                self.taken.set(self.taken.get() + 1);
                 return item;
             }
             self.filled.notified().await;
@@ -123,12 +158,15 @@ impl Outbox {
     /// More is waiting than should.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.bytes.get() > FULL
+        let full = if self.receipts.is_some() { FULL_BEFORE_SHELF } else { FULL };
+        self.bytes.get() > full
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
+
     use super::*;
 
     #[test]
@@ -140,6 +178,32 @@ mod tests {
         assert!(outbox.is_full());
         outbox.sent(FULL);
         assert!(!outbox.is_full());
+    }
+
+    #[test]
+    fn what_is_held_comes_out_when_it_was_marked_and_let_go() {
+        let outbox = Outbox::new(Rc::new(Notify::new()));
+        let next = || {
+            let next = std::pin::pin!(outbox.next());
+            match next.now_or_never()? {
+                Item::Line(line) => Some(line[0]),
+                other => panic!("{other:?}"),
+            }
+        };
+        let put = |number: u8| outbox.put(Item::Line(vec![number].into()));
+        put(1);
+        outbox.hold();
+        put(2);
+        assert_eq!((next(), next()), (Some(1), None));
+        outbox.release();
+        assert_eq!(next(), None);
+        outbox.mark();
+        put(3);
+        outbox.release();
+        assert_eq!((next(), next()), (Some(2), None));
+        outbox.mark();
+        outbox.release();
+        assert_eq!((next(), next()), (Some(3), None));
     }
 
     #[test]

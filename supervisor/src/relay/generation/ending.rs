@@ -112,6 +112,7 @@ impl Generation {
     pub(super) fn close_one(&mut self, outbox: Rc<Outbox>, code: u16, words: String) {
         self.closing.retain(|outbox| !outbox.is_finished());
         outbox.put(Item::Close(code, words));
+        self.let_go(&outbox);
         self.closing.push(outbox);
     }
 
@@ -144,6 +145,7 @@ impl Generation {
                     return;
                 }
             }
+            self.settle();
         }
     }
 
@@ -158,6 +160,7 @@ impl Generation {
                 Ok(Ok(Line::End) | Err(_)) => return true,
                 Err(_) => return false,
             }
+            self.settle();
             if Instant::now() >= deadline {
                 return false;
             }

@@ -221,6 +221,7 @@ impl Generation {
     pub fn connect(&mut self, conn: Conn, outbox: Rc<Outbox>) {
         self.epoch += 1;
         add(&self.parts.metrics.attachments, 1);
+        outbox.hold();
         self.clients.insert(conn, outbox);
         self.parts.audit.record(audit::Event::attached(conn.0));
         self.handle(Event::Connected(conn));
@@ -354,8 +355,17 @@ impl Generation {
     /// After all that came at once. Lines of clients are dealt with when what they led to is written; a prompt that waits
     /// for a turn is not. Nothing goes out before it is in its journal.
     pub fn settle(&mut self) {
-        if let Err(error) = self.parts.journals.flush() {
-            tracing::error!(%error, "the journal lacks lines: check the volume's space");
+        // One write at a time: what waits for the one before goes first.
+        if self.parts.journals.is_pending() && self.parts.journals.is_writing() {
+            report(self.parts.journals.wait());
+            self.release();
+        }
+        report(self.parts.journals.begin());
+        for outbox in self.clients.values() {
+            outbox.mark();
+        }
+        if !self.parts.journals.is_writing() {
+            self.release();
         }
         for (conn, outbox) in &self.clients {
             let Some(receipts) = outbox.receipts() else { continue };
@@ -368,6 +378,31 @@ impl Generation {
                 None => receipts.settle(to),
             }
         }
+    }
+
+    /// What was being written to a journal may be written.
+    pub fn journal_written(&mut self) {
+        report(self.parts.journals.look());
+        if !self.parts.journals.is_writing() {
+            self.release();
+        }
+    }
+
+    /// Notified when it is.
+    #[must_use]
+    pub fn written(&self) -> Arc<Notify> {
+        self.parts.journals.written()
+    }
+
+    fn release(&self) {
+        self.clients.values().for_each(|outbox| outbox.release());
+    }
+
+    /// All that was put in for one client may go: its journals are written first.
+    fn let_go(&mut self, outbox: &Outbox) {
+        report(self.parts.journals.flush());
+        outbox.mark();
+        outbox.release();
     }
 
     fn act(&mut self, action: Action) {
@@ -508,6 +543,12 @@ impl Generation {
 
     fn now(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+fn report(written: std::io::Result<()>) {
+    if let Err(error) = written {
+        tracing::error!(%error, "the journal lacks lines: check the volume's space");
     }
 }
 
