@@ -143,9 +143,45 @@ text!(
     "a revision: `sha256:` and 64 hexadecimal digits",
     71,
     "^sha256:[0-9a-f]{64}$",
-    |text| text.strip_prefix("sha256:").is_some_and(|hex| {
-        hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
-    })
+    |text| text.strip_prefix("sha256:").is_some_and(is_digest)
+);
+text!(
+    /// A SHA-256 in hex.
+    Digest,
+    "64 hexadecimal digits",
+    64,
+    "^[0-9a-f]{64}$",
+    is_digest
+);
+text!(
+    /// A resource's name, as a container's limits have it: `memory`, `nvidia.com/gpu`.
+    ResourceName,
+    "a resource's name (`memory`, `nvidia.com/gpu`)",
+    253,
+    r"^([a-z0-9][a-z0-9.-]*/)?[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$",
+    |text| {
+        let (domain, name) = text.split_once('/').map_or((None, text), |(domain, name)| (Some(domain), name));
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        let ends = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric());
+        domain.is_none_or(|domain| {
+            is_of(domain, |byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b".-".contains(&byte))
+                && !domain.starts_with(['.', '-'])
+        }) && is_of(name, plain)
+            && ends(name.bytes().next())
+            && ends(name.bytes().last())
+    }
+);
+text!(
+    /// The proxy's URL, without credentials.
+    ProxyUrl,
+    "an http(s) URL of a host without credentials and path",
+    1024,
+    r"^https?://[^/@\s]+/?$",
+    |text| {
+        let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+        rest.map(|rest| rest.strip_suffix('/').unwrap_or(rest))
+            .is_some_and(|host| is_of(host, |byte| !b"/@".contains(&byte)) && !host.contains(char::is_whitespace))
+    }
 );
 text!(
     /// An absolute path in a container, without `..`, `:` and spaces.
@@ -257,6 +293,10 @@ fn is_label(text: &str) -> bool {
         && !text.ends_with('-')
 }
 
+fn is_digest(text: &str) -> bool {
+    text.len() == 64 && is_of(text, |byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
+}
+
 fn is_quantity(text: &str) -> bool {
     let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = &text[number.len()..];
@@ -291,6 +331,11 @@ mod tests {
         holds::<Quantity>(
             &["1", "500m", "4Gi", "0.5", "1.5Gi", "010"],
             &["", "0", "0.0", "-1", "1gi", "1 Gi", "Gi", ".5", "1.", "1e3"],
+        );
+        holds::<ResourceName>(&["cpu", "nvidia.com/gpu"], &["", "/a", "a/", "a b", "-a", "a/b/c"]);
+        holds::<ProxyUrl>(
+            &["http://p:3128", "https://p/"],
+            &["", "http://", "http://u@p", "http://p/a", "ftp://p"],
         );
         holds::<Period>(
             &["1s", "30m", "2h", "999999999d"],

@@ -15,6 +15,8 @@ use crate::resource::WorkerSession;
 pub struct Claim {
     /// The session.
     pub session: SessionId,
+    /// The name of its `WorkerSession`.
+    pub object: String,
     /// The digest of its key (`casemate_protocol::key::Key::digest`).
     pub key: String,
     /// Its incarnation.
@@ -32,7 +34,10 @@ pub fn claim_pod(uid: &str, version: &str, claim: &Claim) -> Value {
 /// Claims a volume of the pool, or raises the generation of one that the session has.
 #[must_use]
 pub fn claim_volume(uid: &str, version: &str, claim: &Claim) -> Value {
-    json!({"metadata": {"uid": uid, "resourceVersion": version, "annotations": claim.of_volume()}})
+    json!({"metadata": {
+        "uid": uid, "resourceVersion": version,
+        "annotations": claim.of_volume(), "labels": claim.labels_of_volume(),
+    }})
 }
 
 /// Gives a slot's anchor to the session that claimed the slot; `None`: the session was not read from a cluster.

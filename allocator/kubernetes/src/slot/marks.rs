@@ -12,6 +12,8 @@ pub mod label {
     pub const SLOT: &str = "casemate.dev/slot";
     /// The UID of the profile that it was made by.
     pub const PROFILE: &str = "casemate.dev/profile-uid";
+    /// On a volume: the name of the session whose files are on it.
+    pub const SESSION: &str = "casemate.dev/session";
     /// The installation that made it.
     pub const INSTALLATION: &str = "casemate.dev/installation";
     /// What it is, as the Kubernetes documentation advises.
@@ -45,10 +47,14 @@ impl Slot<'_> {
         labels.insert(label::NAME.to_owned(), "casemate-worker".to_owned());
         labels.insert(label::MANAGED_BY.to_owned(), "casemate".to_owned());
         labels.insert(label::INSTALLATION.to_owned(), self.installation.id.clone());
-        if let Some(uid) = &self.profile.metadata.uid {
-            labels.insert(label::PROFILE.to_owned(), uid.clone());
-        }
+        labels.append(&mut self.of_profile());
         labels
+    }
+
+    /// What selects the slots of its profile.
+    pub(super) fn of_profile(&self) -> Labels {
+        let uid = self.profile.metadata.uid.clone();
+        uid.map(|uid| (label::PROFILE.to_owned(), uid)).into_iter().collect()
     }
 
     /// What selects its objects and no others.
@@ -75,6 +81,11 @@ impl Claim {
             (annotation::INCARNATION.to_owned(), self.incarnation.to_string()),
             (annotation::GENERATION.to_owned(), self.generation.to_string()),
         ])
+    }
+
+    /// By what a claimed volume is found where nothing but its session's name is known.
+    pub(super) fn labels_of_volume(&self) -> Labels {
+        BTreeMap::from([(label::SESSION.to_owned(), self.object.clone())])
     }
 
     /// What a claimed volume is marked with.

@@ -64,6 +64,8 @@ pub enum Unbuildable {
         /// The field of the profile.
         field: &'static str,
     },
+    /// A caller without labels: every Pod of its namespaces.
+    OpenCaller,
     /// The profile was not read from a cluster.
     NoIdentity,
 }
@@ -74,6 +76,9 @@ impl std::fmt::Display for Unbuildable {
             Self::CopiedImage { field } => write!(
                 f,
                 "`{field}`: content of a copied image is not to be had: use `imageVolume` (Kubernetes 1.35 or later) or `configMap`"
+            ),
+            Self::OpenCaller => f.write_str(
+                "a caller of workers is named by no label of its Pods, which would be every Pod: name one",
             ),
             Self::NoIdentity => {
                 f.write_str("the profile has no name and UID: read it from the cluster")

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::owned::anchored;
-use super::{DOOR, Labels, Slot};
+use super::{DOOR, Labels, Slot, Unbuildable};
 use crate::resource::profile::{Caller, Destination, Port, Protocol};
 
 /// Addresses that are not the public network's, by version of the protocol (IANA special-purpose registries): this host, private,
@@ -34,10 +34,16 @@ const NOT_PUBLIC: [(&str, &[&str]); 2] = [
 ];
 
 /// The policy of a slot's Pod. `anchor`: the ServiceAccount's UID.
-#[must_use]
-pub fn network_policy(slot: Slot<'_>, anchor: &str) -> NetworkPolicy {
+///
+/// # Errors
+/// [`Unbuildable::OpenCaller`].
+pub fn network_policy(slot: Slot<'_>, anchor: &str) -> Result<NetworkPolicy, Unbuildable> {
     let network = &slot.profile.spec.network;
     let callers = slot.installation.own.iter().chain(&network.callers);
+    // A selector without labels selects all.
+    if callers.clone().any(|caller| caller.pods.is_empty()) {
+        return Err(Unbuildable::OpenCaller);
+    }
     let from: Vec<_> = callers.map(caller).collect();
     // A rule without a peer lets everybody in: where nobody may, there is none.
     let ingress = if from.is_empty() {
@@ -56,7 +62,7 @@ pub fn network_policy(slot: Slot<'_>, anchor: &str) -> NetworkPolicy {
     if network.egress.open {
         egress.extend(NOT_PUBLIC.map(|(all, except)| public(slot, all, except)));
     }
-    NetworkPolicy {
+    Ok(NetworkPolicy {
         metadata: anchored(slot, anchor),
         spec: Some(NetworkPolicySpec {
             pod_selector: Some(selector(&slot.selector())),
@@ -64,7 +70,7 @@ pub fn network_policy(slot: Slot<'_>, anchor: &str) -> NetworkPolicy {
             ingress: Some(ingress),
             egress: Some(egress),
         }),
-    }
+    })
 }
 
 fn selector(labels: &Labels) -> LabelSelector {

@@ -94,12 +94,18 @@ pub fn volume_claim(slot: Slot<'_>, claim: Option<&Claim>) -> Option<PersistentV
     let mut annotations = claim.map(Claim::of_volume).unwrap_or_default();
     annotations
         .insert(annotation::MADE_BY.to_owned(), format!("{}/{}", slot.installation.id, slot.name));
+    let mut labels = slot.labels();
+    labels.extend(claim.map(Claim::labels_of_volume).unwrap_or_default());
     let mode = match disk.access_mode {
         AccessMode::ReadWriteOncePod => "ReadWriteOncePod",
         AccessMode::ReadWriteOnce => "ReadWriteOnce",
     };
     Some(PersistentVolumeClaim {
-        metadata: ObjectMeta { annotations: Some(annotations), ..slot.metadata() },
+        metadata: ObjectMeta {
+            annotations: Some(annotations),
+            labels: Some(labels),
+            ..slot.metadata()
+        },
         spec: Some(PersistentVolumeClaimSpec {
             access_modes: Some(vec![mode.to_owned()]),
             storage_class_name: disk.class.clone().map(String::from),

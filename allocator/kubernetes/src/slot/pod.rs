@@ -6,16 +6,17 @@ use casemate_protocol::slot::paths::{self, variable};
 use k8s_openapi::api::core::v1::{
     Affinity, Capabilities, Container, ContainerPort, EnvVar, EnvVarSource, HTTPGetAction,
     LocalObjectReference, ObjectFieldSelector, Pod, PodSecurityContext, PodSpec, Probe,
-    ResourceRequirements, SeccompProfile, SecurityContext, VolumeMount,
+    ResourceRequirements, SeccompProfile, SecurityContext, TopologySpreadConstraint, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::owned::anchored;
 use super::volumes::Mounts;
 use super::{Claim, DOOR, Slot, Unbuildable, annotation};
 use crate::resource::profile::{PullPolicy, Resources, UserIds};
+use crate::resource::text::ResourceName;
 
 /// The agent's grace comes out of the Pod's; what is left is the supervisor's to reap and to flush.
 const BEYOND_GRACE: i64 = 10;
@@ -61,7 +62,7 @@ pub fn pod(
                 .clone()
                 .map(|node| Affinity { node_affinity: Some(node), ..Affinity::default() }),
             tolerations: some(placement.tolerations.clone(), Vec::is_empty),
-            topology_spread_constraints: some(placement.topology_spread.clone(), Vec::is_empty),
+            topology_spread_constraints: some(spread(slot), Vec::is_empty),
             priority_class_name: text(placement.priority_class_name.as_ref()),
             scheduler_name: text(placement.scheduler_name.as_ref()),
             image_pull_secrets: some(
@@ -139,6 +140,17 @@ fn installs(slot: Slot<'_>) -> Option<Container> {
     })
 }
 
+/// A constraint that selects no Pods counts none, so one without a selector is about the profile's own.
+fn spread(slot: Slot<'_>) -> Vec<TopologySpreadConstraint> {
+    let own = slot.of_profile();
+    let mut all = slot.profile.spec.placement.topology_spread.clone();
+    for one in all.iter_mut().filter(|one| one.label_selector.is_none()) {
+        one.label_selector =
+            Some(LabelSelector { match_labels: Some(own.clone()), match_expressions: None });
+    }
+    all
+}
+
 /// What the supervisor cannot find out itself. The agent's own variables are in its configuration.
 fn environment(slot: Slot<'_>) -> Vec<EnvVar> {
     let network = &slot.profile.spec.network;
@@ -167,7 +179,7 @@ fn environment(slot: Slot<'_>) -> Vec<EnvVar> {
     if let Some(proxy) = &network.proxy {
         // Programs read either case.
         for name in ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"] {
-            all.push(is(name, proxy.url.clone()));
+            all.push(is(name, proxy.url.to_string()));
         }
         for name in ["NO_PROXY", "no_proxy"] {
             all.push(is(name, proxy.except.join(",")));
@@ -216,8 +228,8 @@ fn runtime_default() -> SeccompProfile {
 
 fn resources(given: &Resources) -> ResourceRequirements {
     let all =
-        |of: &BTreeMap<String, crate::resource::text::Quantity>| -> BTreeMap<String, Quantity> {
-            of.iter().map(|(name, amount)| (name.clone(), Quantity(amount.to_string()))).collect()
+        |of: &BTreeMap<ResourceName, crate::resource::text::Quantity>| -> BTreeMap<String, Quantity> {
+            of.iter().map(|(name, amount)| (name.to_string(), Quantity(amount.to_string()))).collect()
         };
     ResourceRequirements {
         limits: Some(all(&given.limits)),

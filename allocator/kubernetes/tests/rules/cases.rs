@@ -162,6 +162,12 @@ fn profiles() -> Vec<Case> {
             json!({"memory": "4096Mi", "cpu": "250m"}),
             Admitted,
         ),
+        of(
+            "a limit of a resource without a name",
+            "/resources/limits",
+            json!({"a b": "1", "memory": "1Gi", "ephemeral-storage": "1Gi"}),
+            Rule("does not match ^([a-z0-9]["),
+        ),
         of("a negative quantity", "/resources/limits/cpu", json!("-1"), Form(true)),
         of(
             "two kinds of storage",
@@ -283,6 +289,30 @@ fn profiles() -> Vec<Case> {
             Rule("more than all"),
         ),
         of(
+            "the metadata service",
+            "/network",
+            json!({"egress": {"to": [{"cidr": "169.254.169.254/32"}]}}),
+            Rule("link-local addresses"),
+        ),
+        of(
+            "a range with the metadata service in it",
+            "/network",
+            json!({"egress": {"to": [{"cidr": "0.0.0.0/0"}]}}),
+            Rule("link-local addresses"),
+        ),
+        of(
+            "link-local addresses of version 6",
+            "/network",
+            json!({"egress": {"to": [{"cidr": "fe80::/64"}]}}),
+            Rule("link-local addresses"),
+        ),
+        of(
+            "a private range of version 6",
+            "/network",
+            json!({"egress": {"to": [{"cidr": "fd00::/8"}]}}),
+            Admitted,
+        ),
+        of(
             "open, and yet a list",
             "/network",
             json!({"egress": {"open": true, "to": [{"cidr": "10.0.0.0/8"}]}}),
@@ -322,7 +352,7 @@ fn profiles() -> Vec<Case> {
             "a proxy with a password",
             "/network",
             json!({"proxy": {"url": "http://u:p@proxy:3128"}}),
-            Form(false),
+            Form(true),
         ),
         of("root", "/pod", json!({"userIds": {"fixed": {"uid": 0, "gid": 1}}}), Form(false)),
         of(
@@ -399,8 +429,22 @@ fn sessions() -> Vec<Case> {
         changes.extend(more);
         changes
     };
-    let ending = || json!({"reason": "idle", "close": false});
     let ended = || with(with(session(), "/phase", json!("Ended")), "/slot", Value::Null);
+    let kept = json!([{"incarnation": 2, "session": SESSION, "volume": {"mode": "New", "claim": SLOT, "uid": "v1"}}]);
+    // The next incarnation of a session that has ended and whose volume is still there.
+    let after = |what, more: Vec<(&'static str, Value)>, expected| {
+        let mut changes = next(vec![
+            ("/volume", Value::Null),
+            ("/kept", kept.clone()),
+            ("/slot", json!({"name": OTHER_SLOT})),
+            ("/phase", json!("Starting")),
+        ]);
+        changes.extend(more);
+        let new =
+            changes.into_iter().fold(ended(), |object, (path, value)| with(object, path, value));
+        Case { what, old: Some(ended()), new, expected }
+    };
+    let ending = || json!({"reason": "idle", "close": false});
     let mut by_hand = session();
     by_hand["metadata"]["name"] = json!("my-session");
     let host = "k-bbbbbbbbbbbbbbbbbbbbbbbbbb";
@@ -430,18 +474,85 @@ fn sessions() -> Vec<Case> {
             Rule("one session id of its own"),
         ),
         change(
-            "the next incarnation under the old id",
-            vec![("/incarnation", json!(3))],
+            "the next id in the same incarnation",
+            vec![("/session", json!(OTHER_SESSION)), ("/generation", json!(6))],
             Rule("one session id of its own"),
         ),
+        after(
+            "the next incarnation under the old id",
+            vec![("/session", json!(SESSION))],
+            Rule("one session id of its own"),
+        ),
+        after("the next incarnation", vec![], Admitted),
         change(
-            "the next incarnation",
+            "the next incarnation while the former goes on",
             next(vec![
                 ("/volume", Value::Null),
-                ("/slot", json!({"name": OTHER_SLOT})),
+                ("/kept", kept.clone()),
                 ("/phase", json!("Starting")),
             ]),
-            Admitted,
+            Rule("begins once the former has ended"),
+        ),
+        after(
+            "an incarnation that is left out",
+            vec![("/incarnation", json!(4))],
+            Rule("begins once the former has ended"),
+        ),
+        after(
+            "an incarnation that begins with its end",
+            vec![("/phase", json!("Asleep"))],
+            Rule("begins once the former has ended"),
+        ),
+        after(
+            "a former volume that is forgotten",
+            vec![("/kept", Value::Null)],
+            Rule("it goes on in `kept`"),
+        ),
+        after(
+            "a former volume under another incarnation",
+            vec![("/kept/0/incarnation", json!(1))],
+            Rule("it goes on in `kept`"),
+        ),
+        Case {
+            what: "a borrowed volume goes back",
+            old: Some(with(ended(), "/volume/mode", json!("Borrowed"))),
+            new: after("", vec![("/kept", Value::Null)], Admitted).new,
+            expected: Admitted,
+        },
+        Case {
+            what: "a kept volume that is forgotten",
+            old: Some(with(session(), "/kept", kept.clone())),
+            new: session(),
+            expected: Rule("forgotten only after its deletion was decided"),
+        },
+        Case {
+            what: "a kept volume that was deleted",
+            old: Some(with(
+                with(session(), "/kept", kept.clone()),
+                "/kept/0/secondsLeft",
+                json!(0),
+            )),
+            new: session(),
+            expected: Admitted,
+        },
+        Case {
+            what: "serving without a start",
+            old: Some(with(session(), "/phase", json!("Asleep"))),
+            new: session(),
+            expected: Rule("goes from Asleep to Starting"),
+        },
+        change(
+            "an end without a stop",
+            vec![("/phase", json!("Ended"))],
+            Rule("goes from Asleep to Starting"),
+        ),
+        change(
+            "a digest that is none",
+            vec![(
+                "/requests",
+                json!([{"id": "r", "digest": "x", "session": SESSION, "created": true}]),
+            )],
+            Form(true),
         ),
         Case {
             what: "an ended incarnation goes on",
@@ -455,9 +566,9 @@ fn sessions() -> Vec<Case> {
             vec![("/profile/generation", json!(2))],
             Rule("applies at the next incarnation"),
         ),
-        change(
+        after(
             "other terms and profile at the next incarnation",
-            next(vec![("/terms/idle", json!("1m")), ("/profile/generation", json!(2))]),
+            vec![("/terms/idle", json!("1m")), ("/profile/generation", json!(2))],
             Admitted,
         ),
         change("another volume", vec![("/volume/uid", json!("v2"))], Rule("never exchanged")),
@@ -466,16 +577,31 @@ fn sessions() -> Vec<Case> {
             vec![("/volume/class", json!("fast"))],
             Rule("never exchanged"),
         ),
+        Case {
+            what: "a volume that nobody worked in",
+            old: Some(with(with(session(), "/served", json!(false)), "/phase", json!("Starting"))),
+            new: with(
+                with(
+                    with(with(session(), "/served", json!(false)), "/phase", json!("Starting")),
+                    "/volume",
+                    Value::Null,
+                ),
+                "/slot/podUid",
+                Value::Null,
+            ),
+            expected: Admitted,
+        },
         change(
             "a volume that is forgotten",
             vec![("/volume", Value::Null)],
             Rule("is not forgotten"),
         ),
-        change(
-            "a volume that goes with its incarnation",
-            vec![("/phase", json!("Ended")), ("/volume", Value::Null), ("/slot", Value::Null)],
-            Admitted,
-        ),
+        Case {
+            what: "a volume that goes with its incarnation",
+            old: Some(with(session(), "/phase", json!("Asleep"))),
+            new: with(ended(), "/volume", Value::Null),
+            expected: Admitted,
+        },
         change(
             "another slot for the same worker",
             vec![("/slot", json!({"name": OTHER_SLOT}))],
@@ -505,6 +631,16 @@ fn sessions() -> Vec<Case> {
             Rule("says how it ends"),
         ),
         change("stopping", vec![("/phase", json!("Stopping")), ("/ending", ending())], Admitted),
+        Case {
+            what: "a start to look",
+            old: Some(with(session(), "/phase", json!("Asleep"))),
+            new: with(
+                with(with(session(), "/phase", json!("Starting")), "/ending", ending()),
+                "/generation",
+                json!(6),
+            ),
+            expected: Admitted,
+        },
         change("a reason without stopping", vec![("/ending", ending())], Rule("says how it ends")),
         made(
             "an unknown reason",

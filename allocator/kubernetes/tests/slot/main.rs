@@ -41,6 +41,7 @@ fn installation(namespace: &str) -> Installation {
 fn claim() -> Claim {
     Claim {
         session: SessionId::random(),
+        object: "k-aaaaaaaaaaaaaaaaaaaaaaaaaa".to_owned(),
         key: "0123456789abcdef".repeat(4),
         incarnation: Incarnation(3),
         generation: Generation(7),
@@ -71,7 +72,7 @@ fn objects(
     Ok(Objects {
         anchor: json(serde_json::to_value(anchor(slot, None)?)),
         secret: json(serde_json::to_value(secret(slot, ANCHOR, &identity))),
-        policy: json(serde_json::to_value(network_policy(slot, ANCHOR))),
+        policy: json(serde_json::to_value(network_policy(slot, ANCHOR)?)),
         volume: volume_claim(slot, claim).map(|volume| json(serde_json::to_value(volume))),
         pod: json(serde_json::to_value(pod(slot, ANCHOR, "authority", claim)?)),
         slot: name,
@@ -255,6 +256,7 @@ proptest! {
         prop_assert!(warm.pod["metadata"]["annotations"].get("casemate.dev/session").is_none());
         if let Some(volume) = &cold.volume {
             prop_assert_eq!(&volume["metadata"]["annotations"]["casemate.dev/key"], claim.key.as_str());
+            prop_assert_eq!(&volume["metadata"]["labels"]["casemate.dev/session"], claim.object.as_str());
         }
     }
 }
@@ -274,4 +276,19 @@ fn a_claim_names_the_object_that_was_looked_at() {
             "a claim changes nothing but metadata"
         );
     }
+}
+
+#[test]
+fn whoever_has_no_labels_is_no_caller() {
+    let profile = profiles::profile();
+    let profile = proptest::strategy::Strategy::new_tree(
+        &profile,
+        &mut proptest::test_runner::TestRunner::deterministic(),
+    );
+    let profile = proptest::strategy::ValueTree::current(&profile.expect("a profile"));
+    let name = SlotId::random();
+    let mut installation = installation("agents");
+    installation.own.push(Caller { namespaces: None, pods: [].into() });
+    let slot = Slot { name: &name, profile: &profile, installation: &installation };
+    assert_eq!(network_policy(slot, ANCHOR).unwrap_err(), Unbuildable::OpenCaller);
 }

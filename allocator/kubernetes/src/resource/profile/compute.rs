@@ -7,7 +7,7 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::resource::text::{ObjectName, Period, Quantity};
+use crate::resource::text::{ObjectName, Period, Quantity, ResourceName};
 
 /// Requests and limits of the worker's container, named as in any Pod: `cpu`, `memory`, `ephemeral-storage`, and
 /// extended ones such as `nvidia.com/gpu`.
@@ -30,9 +30,6 @@ pub struct Resources {
     #[schemars(extend("maxProperties" = 16))]
     pub limits: BTreeMap<ResourceName, Quantity>,
 }
-
-/// A resource's name, as the API server knows it.
-pub type ResourceName = String;
 
 /// Which nodes a worker may run on.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]

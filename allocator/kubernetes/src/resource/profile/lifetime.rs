@@ -57,7 +57,7 @@ impl Default for Lifetime {
 
 /// What a reset (the user wants a fresh context) does besides setting the agent's conversation aside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[serde(rename_all = "camelCase", default)]
 #[schemars(extend("x-kubernetes-validations" = [{
     "rule": "self.worktree != 'fresh' || self.incarnation == 'next'",
     "message": "a volume belongs to one incarnation: a fresh worktree needs `incarnation: next`",

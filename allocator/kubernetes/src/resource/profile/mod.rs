@@ -11,7 +11,7 @@ mod storage;
 
 pub use access::{Sharing, Subject, Tier, Workspace};
 pub use agent::{Agent, Image, PullPolicy, SetupStep};
-pub use compute::{Placement, PodSettings, ResourceName, Resources, UserIds};
+pub use compute::{Placement, PodSettings, Resources, UserIds};
 pub use content::{BuiltInPolicy, Content, HomeFiles, Policy, Skills};
 pub use credentials::{Credential, CredentialUse};
 pub use lifetime::{Capacity, Lifetime, Reset, ResetIncarnation, ResetWorktree};

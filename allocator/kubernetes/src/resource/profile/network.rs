@@ -6,7 +6,7 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::resource::text::{Cidr, DataKey, ObjectName};
+use crate::resource::text::{Cidr, DataKey, ObjectName, ProxyUrl};
 
 /// A key of a Secret or ConfigMap in this namespace.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -69,7 +69,10 @@ impl Default for Egress {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[x_kube(
     validation = Rule::new("has(self.cidr) != (has(self.namespaces) || has(self.pods))")
-        .message("name either a range of addresses, or Pods by labels")
+        .message("name either a range of addresses, or Pods by labels"),
+    validation = Rule::new("!has(self.cidr) || !['169.254.0.0/16', 'fe80::/10'].exists(l, cidr(self.cidr).containsCIDR(l) || cidr(l).containsCIDR(self.cidr))")
+        .message("link-local addresses are nobody's but the node's, and a cloud's metadata service gives its identity away there: name narrower ranges, or set `open: true` for every public address")
+        .field_path(".cidr")
 )]
 pub struct Destination {
     /// A range of addresses.
@@ -135,8 +138,7 @@ pub struct Caller {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Proxy {
     /// Its URL, without credentials.
-    #[schemars(length(max = 1024), regex(pattern = r"^https?://[^/@\s]+/?$"))]
-    pub url: String,
+    pub url: ProxyUrl,
     /// Hosts and ranges that are reached without it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 253), regex(pattern = r"^[^,\s]+$")))]

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::resource::profile::{AccessMode, Reset, Sharing, Tier};
 use crate::resource::schema;
-use crate::resource::text::{ObjectName, Period, Quantity};
+use crate::resource::text::{Digest, ObjectName, Period, Quantity};
 
 /// Where a session stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -53,7 +53,7 @@ impl From<api::Phase> for Phase {
 
 /// A profile at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct ProfileRef {
     /// Its name.
     pub name: ObjectName,
@@ -67,12 +67,15 @@ pub struct ProfileRef {
 
 /// What a profile promised when an incarnation was opened: what its later changes do not touch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct Terms {
     /// The weakest isolation that will do.
     pub tier: Tier,
     /// Who shares its Pod.
     pub sharing: Sharing,
+    /// Where its files lie.
+    #[serde(default)]
+    pub storage: StorageKind,
     /// See the profile's `lifetime`.
     pub idle: Period,
     /// See the profile's `lifetime`.
@@ -91,9 +94,21 @@ pub struct Terms {
     pub reset: Reset,
 }
 
+/// Where an incarnation's files lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub enum StorageKind {
+    /// In the Pod: gone with it.
+    Ephemeral,
+    /// In a volume of its own.
+    #[default]
+    New,
+    /// In somebody else's.
+    Borrowed,
+}
+
 /// A slot: ServiceAccount, Secret, NetworkPolicy, volume claim and Pod of one random name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct SlotRef {
     /// The name.
     #[schemars(schema_with = "schema::slot_id")]
@@ -118,7 +133,7 @@ pub enum VolumeMode {
 
 /// A session's volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct VolumeRef {
     /// How it came to it.
     pub mode: VolumeMode,
@@ -138,9 +153,35 @@ pub struct VolumeRef {
     pub access_mode: AccessMode,
 }
 
+/// What becomes of an incarnation's files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct StorageLedger {
+    /// What.
+    pub state: StorageState,
+    /// While `Retained`: seconds of the allocator's running time until they are deleted. Absent: when somebody discards them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub seconds_left: Option<u64>,
+}
+
+/// What becomes of an incarnation's files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub enum StorageState {
+    /// They are its.
+    #[default]
+    Live,
+    /// It has ended; they are kept.
+    Retained,
+    /// They are to be deleted.
+    Deleting,
+    /// They are gone.
+    Deleted,
+}
+
 /// An end that is under way.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct Ending {
     /// Why.
     #[schemars(schema_with = "schema::end_reason")]
@@ -168,7 +209,7 @@ pub struct Ending {
 
 /// Why compute or storage ended last.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct Ended {
     /// Why.
     #[schemars(schema_with = "schema::end_reason")]
@@ -187,7 +228,7 @@ pub struct Ended {
 
 /// Starts that failed since a worker served last.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[serde(rename_all = "camelCase", default)]
 pub struct Attempts {
     /// How many.
     #[schemars(range(min = 0, max = 1000))]
@@ -200,7 +241,7 @@ pub struct Attempts {
 
 /// Keeps a worker from being stopped, or a volume from being deleted, while somebody needs it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct Hold {
     /// What for. Holds for different reasons are independent.
     #[schemars(length(min = 1, max = 128))]
@@ -215,14 +256,13 @@ pub struct Hold {
 
 /// A call that was answered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct RequestEntry {
     /// Its request id.
     #[schemars(length(min = 1, max = 128))]
     pub id: String,
     /// SHA-256 of its body, in hex.
-    #[schemars(length(min = 64, max = 64))]
-    pub digest: String,
+    pub digest: Digest,
     /// The session that it named.
     #[schemars(schema_with = "schema::session_id")]
     pub session: SessionId,
@@ -232,7 +272,7 @@ pub struct RequestEntry {
 
 /// The volume of an incarnation that has ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct KeptVolume {
     /// The incarnation.
     #[schemars(schema_with = "schema::count_from_one")]

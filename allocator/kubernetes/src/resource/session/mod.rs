@@ -3,14 +3,18 @@
 //! One object a key, for as long as the key is known: its name follows from the key, so that it cannot be made twice, and it
 //! outlives incarnations, so that the number of none is given again. Everything that decides is in `spec`, which a restore of a
 //! backup keeps; `status` is for people.
+//!
+//! Fields that a newer casemate wrote are passed over in reading, so that an older one that is put back can still end what it
+//! finds; and they stay, because a change is written as a patch of what it changes. A *profile* with a field that is not known is
+//! refused instead: passing over a restriction would lift it.
 
 mod ledger;
 mod name;
 mod status;
 
 pub use ledger::{
-    Attempts, Ended, Ending, Hold, KeptVolume, Phase, ProfileRef, RequestEntry, SlotRef, Terms,
-    VolumeMode, VolumeRef,
+    Attempts, Ended, Ending, Hold, KeptVolume, Phase, ProfileRef, RequestEntry, SlotRef,
+    StorageKind, StorageLedger, StorageState, Terms, VolumeMode, VolumeRef,
 };
 pub use name::name_of;
 pub use status::{
@@ -50,10 +54,18 @@ use super::text::{Label, ObjectName};
     validation = Rule::new("self.metadata.name.matches('^k-[a-z2-7]{26}$')")
         .message("a session's name follows from its key: sessions are opened at the allocator's API, not by hand")
 )]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = Rule::new("self.incarnation >= oldSelf.incarnation")
         .message("an incarnation's number never falls"),
+    validation = Rule::new("self.incarnation <= oldSelf.incarnation || (oldSelf.phase == 'Ended' && self.incarnation == oldSelf.incarnation + 1 && self.phase == 'Starting')")
+        .message("the next incarnation is the next number, begins once the former has ended, and begins with a start"),
+    validation = Rule::new("self.incarnation <= oldSelf.incarnation || !has(oldSelf.volume) || oldSelf.volume.mode == 'Borrowed' || (has(self.kept) && self.kept.exists(k, k.incarnation == oldSelf.incarnation && k.volume.uid == oldSelf.volume.uid))")
+        .message("the volume of the former incarnation is still there: it goes on in `kept`"),
+    validation = Rule::new("self.incarnation > oldSelf.incarnation || !has(oldSelf.kept) || oldSelf.kept.all(k, has(k.secondsLeft) || (has(self.kept) && self.kept.exists(l, l.volume.uid == k.volume.uid)))")
+        .message("a kept volume is forgotten only after its deletion was decided (`secondsLeft`)"),
+    validation = Rule::new("self.incarnation > oldSelf.incarnation || !((oldSelf.phase == 'Asleep' && self.phase in ['Active', 'Stopping']) || (oldSelf.phase == 'Active' && self.phase in ['Starting', 'Ended']) || (oldSelf.phase == 'Stopping' && self.phase == 'Starting'))")
+        .message("a session goes from Asleep to Starting, from there to Active, and ends by way of Stopping or asleep"),
     validation = Rule::new("self.generation >= oldSelf.generation")
         .message("a generation never falls: it fences every worker before it"),
     validation = Rule::new("(self.incarnation == oldSelf.incarnation) == (self.session == oldSelf.session)")
@@ -64,8 +76,8 @@ use super::text::{Label, ObjectName};
         .message("an incarnation keeps the terms that it was opened with"),
     validation = Rule::new("self.incarnation > oldSelf.incarnation || self.profile == oldSelf.profile")
         .message("a change of the profile applies at the next incarnation"),
-    validation = Rule::new("self.incarnation > oldSelf.incarnation || !has(oldSelf.volume) || has(self.volume) || self.phase == 'Ended'")
-        .message("the volume of a session that has not ended is not forgotten"),
+    validation = Rule::new("self.incarnation > oldSelf.incarnation || !has(oldSelf.volume) || has(self.volume) || self.phase == 'Ended' || !oldSelf.served")
+        .message("the volume of a session that has not ended is not forgotten, once a worker served in it"),
     validation = Rule::new("self.incarnation > oldSelf.incarnation || !has(oldSelf.volume) || !has(self.volume) || self.volume == oldSelf.volume")
         .message("a volume is never exchanged within an incarnation"),
     validation = Rule::new("!has(self.slot) || (has(oldSelf.slot) && self.slot.name == oldSelf.slot.name) || self.generation > oldSelf.generation")
@@ -74,8 +86,8 @@ use super::text::{Label, ObjectName};
         .message("another Pod is another worker: its generation is a higher one"),
     validation = Rule::new("!has(self.host) || !has(self.slot)")
         .message("a session that lives in a user's Pod has no slot of its own"),
-    validation = Rule::new("(self.phase == 'Stopping') == has(self.ending)")
-        .message("a session that is being stopped says how it ends, and no other does"),
+    validation = Rule::new("self.phase == 'Starting' || (self.phase == 'Stopping') == has(self.ending)")
+        .message("a session that is being stopped says how it ends, and no other does but one that is started to be looked into"),
     validation = Rule::new("!(self.phase in ['Starting', 'Active', 'Stopping']) || has(self.slot) || has(self.host)")
         .message("a session with compute says where")
 )]
@@ -110,7 +122,10 @@ pub struct WorkerSessionSpec {
     /// Where its files are, once they are somewhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume: Option<VolumeRef>,
-    /// The end that is under way.
+    /// What becomes of these.
+    #[serde(default)]
+    pub storage: StorageLedger,
+    /// The end that is under way. While `Starting`: its worker is started for nothing but to look what its volume holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ending: Option<Ending>,
     /// Why compute or storage ended last.
@@ -139,29 +154,65 @@ pub struct WorkerSessionSpec {
     pub kept: Vec<KeptVolume>,
 }
 
+/// Characters that a tenant, an agent and a platform may have.
+const SHORT: usize = 256;
+/// Those of a thread.
+const LONG: usize = 1024;
+
 /// Names a conversation: two equal keys are the same one, nothing else is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct SessionKey {
     /// Who pays and owns, from the caller's authenticated identity.
-    #[schemars(length(min = 1, max = 256))]
+    #[schemars(length(min = 1, max = SHORT))]
     pub tenant: String,
     /// The agent's name.
-    #[schemars(length(min = 1, max = 256))]
+    #[schemars(length(min = 1, max = SHORT))]
     pub agent: String,
     /// Where the conversation takes place.
-    #[schemars(length(min = 1, max = 256))]
+    #[schemars(length(min = 1, max = SHORT))]
     pub platform: String,
     /// The platform's own name of the thread.
-    #[schemars(length(min = 1, max = 1024))]
+    #[schemars(length(min = 1, max = LONG))]
     pub thread: String,
 }
 
 // === impl SessionKey ===
 
-impl From<casemate_protocol::key::Key> for SessionKey {
-    fn from(key: casemate_protocol::key::Key) -> Self {
-        Self { tenant: key.tenant, agent: key.agent, platform: key.platform, thread: key.thread }
+/// A field of a key that no session can have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InvalidKey {
+    field: &'static str,
+    most: usize,
+}
+
+impl std::fmt::Display for InvalidKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { field, most } = self;
+        write!(f, "a key's `{field}` has 1 to {most} characters")
+    }
+}
+
+impl std::error::Error for InvalidKey {}
+
+impl TryFrom<casemate_protocol::key::Key> for SessionKey {
+    type Error = InvalidKey;
+
+    fn try_from(key: casemate_protocol::key::Key) -> Result<Self, InvalidKey> {
+        let fields = [
+            ("tenant", &key.tenant, SHORT),
+            ("agent", &key.agent, SHORT),
+            ("platform", &key.platform, SHORT),
+            ("thread", &key.thread, LONG),
+        ];
+        for (field, text, most) in fields {
+            // The API server counts characters, not bytes.
+            if !(1..=most).contains(&text.chars().count()) {
+                return Err(InvalidKey { field, most });
+            }
+        }
+        let casemate_protocol::key::Key { tenant, agent, platform, thread } = key;
+        Ok(Self { tenant, agent, platform, thread })
     }
 }
 
