@@ -140,7 +140,7 @@ pub struct SessionView {
 }
 
 /// Where a session stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
     /// Its worker is being started.
@@ -177,7 +177,7 @@ pub struct WorkerView {
 }
 
 /// Why compute or storage ended last.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LastEnd {
     /// The reason.
     pub reason: EndReason,

@@ -400,7 +400,7 @@ pub enum Activity {
 }
 
 /// What would be lost with the worktree.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Evidence {
     /// Paths that `git status` names.
     pub dirty: u64,

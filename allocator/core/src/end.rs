@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::record::{CloseRule, Record, Storage};
 
 /// An end that was asked for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Ending {
     /// Why.
     pub reason: EndReason,

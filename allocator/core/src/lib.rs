@@ -28,6 +28,7 @@ pub mod end;
 pub mod record;
 pub mod recover;
 pub mod seat;
+pub mod slot;
 pub mod tick;
 
 #[cfg(test)]

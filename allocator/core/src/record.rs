@@ -56,7 +56,7 @@ pub struct Record {
 }
 
 /// The part of a profile that decides about ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Terms {
     /// How long a worker may be idle, in milliseconds of its own monotonic clock.
     pub idle_ttl_ms: u64,
@@ -65,7 +65,7 @@ pub struct Terms {
 }
 
 /// What a close does to clean storage.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CloseRule {
     /// Deletes it.
@@ -75,7 +75,7 @@ pub enum CloseRule {
 }
 
 /// A session's directory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Storage {
     /// In use by the session.
