@@ -13,6 +13,7 @@ use casemate_protocol::sharing::UserId;
 use casemate_protocol::tier::Tier;
 use casemate_protocol::token::PublicKey;
 use casemate_protocol::worker::{AgentCommand, Repository, StartError, WorkerConfig};
+use casemate_sandbox::{Places, Reach, Reached};
 use serde::{Deserialize, Serialize};
 
 use crate::closed::leaves_closed;
@@ -132,13 +133,14 @@ pub(crate) fn make(
         idle_ttl_ms: u64::try_from(profile.idle_ttl.as_millis()).unwrap_or(u64::MAX),
         close: profile.close.into(),
     };
+    let policy = policy_text(&profile.policy, home, &given)?;
     let plan = Plan {
         tier,
         repository,
         home_template,
         skills,
         programs: grants,
-        policy: policy_text(&profile.policy, limits.casemate, &given)?,
+        policy,
         argv: std::iter::once(program).chain(intent.agent.iter().skip(1).cloned()).collect(),
         pass: profile.env,
         connect,
@@ -233,7 +235,7 @@ fn grantable(path: &Path, limits: Limits<'_>) -> Result<(), ApiError> {
 }
 
 /// A policy's text, checked.
-fn policy_text(name: &str, casemate: &Path, given: &Given) -> Result<String, ApiError> {
+fn policy_text(name: &str, home: &Home, given: &Given) -> Result<String, ApiError> {
     let (text, place) = if let Some(text) = policy::built_in(name) {
         (text.to_owned(), format!("the built-in policy `{name}`"))
     } else if name.starts_with('/') {
@@ -259,13 +261,31 @@ fn policy_text(name: &str, casemate: &Path, given: &Given) -> Result<String, Api
         let message = format!("policy line {}: egress mode {} is {why}", egress.line, egress.mode);
         return Err(wrong(message));
     }
-    leaves_closed(&policy, casemate).map_err(wrong)?;
+    leaves_closed(&policy, home.path()).map_err(wrong)?;
+    if name.starts_with('/') {
+        lies_beyond_sessions(Path::new(name), &policy, home).map_err(wrong)?;
+    }
     foreign_ports(&policy).map_err(wrong)?;
     if given.tier < policy.tier {
         let message = format!("{place} needs tier {} and {given}", policy.tier);
         return Err(no_tier(policy.tier, message));
     }
     Ok(text)
+}
+
+/// Refuses a policy file that a session could write, and so choose the next one's walls: one among the slots, or in what a rule of
+/// its own lets sessions write, whatever name or mount it is named by.
+fn lies_beyond_sessions(file: &Path, policy: &Policy, home: &Home) -> Result<(), String> {
+    let slots = home.slots();
+    let places = Places::new(slots.clone(), slots.clone(), slots, Tier::Pod);
+    let reach = Reach::of(policy, &places).map_err(|error| error.to_string())?;
+    reach.lies_beyond(file).map_err(|error| match error {
+        Reached::Written(place) => format!(
+            "a session may write {}, and so the policy of the next: keep the file outside of what its rules let sessions write",
+            place.display()
+        ),
+        Reached::Io(error) => error.to_string(),
+    })
 }
 
 /// Refuses a rule that lets an agent bind what is casemate's to give: an allocator's port, or another session's.

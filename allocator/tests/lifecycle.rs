@@ -69,6 +69,47 @@ fn a_policy_that_lets_an_agent_bind_a_port_of_casemates_is_refused() {
     }
 }
 
+/// A session that could write its profile's policy would choose the walls of the next.
+#[test]
+fn a_policy_that_a_session_could_write_is_refused() {
+    let house = House::started(scripted());
+    let (root, home) = (house.dir.path().to_owned(), house.home());
+    let slot = home.join("slots/some/sessions/one/work");
+    for directory in [&slot, &root.join("shared/deep"), &root.join("kept")] {
+        std::fs::create_dir_all(directory).unwrap();
+    }
+    std::os::unix::fs::symlink(&slot, root.join("link")).unwrap();
+    std::os::unix::fs::symlink(root.join("kept"), root.join("shared/out")).unwrap();
+    let shared = root.join("shared");
+    let rule = format!(
+        "\n[[path]]\npath = \"{}\"\naccess = [\"read\", \"write\"]\nreason = \"r\"\n",
+        shared.display()
+    );
+    for (index, (place, fits)) in [
+        (slot, false),
+        (root.join("link"), false),
+        (shared.join("deep"), false),
+        (shared.join("out"), false),
+        (root.join("kept"), true),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let policy = place.join("policy.toml");
+        std::fs::write(&policy, format!("{}{rule}", casemate_protocol::policy::DEVELOPER)).unwrap();
+        house.profile("p", &format!("policy = '{}'\n", policy.display()));
+        let mut asked = request(&format!("r{index}"), &format!("t{index}"), "serve");
+        asked.intent.profile = "p".into();
+        match house.allocate(&asked) {
+            Ok(_) => assert!(fits, "{}", place.display()),
+            Err(error) => {
+                assert!(!fits && error.message.contains("a session may write"), "{error}");
+                assert!(matches!(error.start, Some(StartError::Policy { .. })), "{error:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_policy_that_names_hosts_is_refused_while_nothing_enforces_them() {
     let house = House::started(scripted());

@@ -16,6 +16,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::slot::content;
+use crate::words::chain;
 
 /// More than any honest configuration holds.
 const LARGEST: u64 = 4 * 1024 * 1024;
@@ -252,7 +253,29 @@ pub fn check_presence(config: &WorkerConfig) -> Result<(), StartError> {
     if let Some(path) = config.programs.iter().find(|path| !path.exists()) {
         return Err(wrong(format!("programs: {} does not exist", path.display())));
     }
+    shows_no_secret(config)?;
     check_volume(&config.volume)
+}
+
+/// What the agent is shown under a name of its own, or gets a copy of: no wall knows a mounted secret again there.
+fn shows_no_secret(config: &WorkerConfig) -> Result<(), StartError> {
+    let local = match &config.repository {
+        Some(Repository::Local(path)) => Some(path),
+        _ => None,
+    };
+    let programs = config.programs.iter().map(|path| ("programs", path));
+    let others = [
+        ("home_template", config.home_template.as_ref()),
+        ("skills", config.skills.as_ref()),
+        ("repository", local),
+    ];
+    let others = others.into_iter().filter_map(|(name, path)| Some((name, path?)));
+    for (name, path) in others.chain(programs) {
+        casemate_sandbox::shows_no_secret(path).map_err(|error| StartError::Policy {
+            message: format!("{name}: {}", chain(&error)),
+        })?;
+    }
+    Ok(())
 }
 
 fn check_volume(volume: &Path) -> Result<(), StartError> {

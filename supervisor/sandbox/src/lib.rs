@@ -22,6 +22,7 @@ pub use listener::{Attempt, Listener, Recorder, RefusedCall, programs};
 pub use reap::{Exit, reap};
 pub use spawner::{Command, ProbeAnswer, SessionSpawner, SpawnError, Spawner, Step, Usage};
 pub use wall::{
-    Layers, Logging, Places, Program, Rlimit, Wall, WallError, check_calls, check_egress,
-    check_paths, environment, landlock_abi, link_of_a_session, mounted_secrets, syscall_number,
+    Layers, Logging, Places, Program, Reach, Reached, Rlimit, Wall, WallError, check_calls,
+    check_egress, check_paths, environment, landlock_abi, mounted_secrets, shows_no_secret,
+    syscall_number,
 };

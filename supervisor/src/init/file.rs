@@ -3,12 +3,13 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use casemate_protocol::codes::exit;
-use casemate_sandbox::Places;
-use nix::libc;
+use casemate_sandbox::{Reach, Reached};
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::Mode;
 
 use super::{Refused, usage};
 
@@ -21,38 +22,63 @@ pub(super) struct NewFile {
 }
 
 /// Opens a file, or makes it. A pipe, by /dev/fd, is a file as well.
-pub(super) fn open(option: &str, path: &Path, places: &Places) -> Result<File, Refused> {
-    outside(option, path, places)?;
-    let mut options = File::options();
-    options.write(true).create(true).truncate(true);
+pub(super) fn open(option: &str, path: &Path, reach: &Reach) -> Result<File, Refused> {
+    let mut flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_TRUNC | OFlag::O_CLOEXEC;
     // The kernel's links (/dev/fd, /dev/stdout) lead to what this process has; another was made by somebody, and leads where he likes.
     if !directory_of(path).is_ok_and(|directory| is_of_the_kernel(&directory)) {
-        options.custom_flags(libc::O_NOFOLLOW);
+        flags |= OFlag::O_NOFOLLOW;
     }
-    options.open(path).map_err(|error| match error.raw_os_error() {
-        Some(libc::ELOOP) => usage(format!(
+    at(option, path, reach, flags)?.map_err(|errno| match errno {
+        Errno::ELOOP => usage(format!(
             "{option} {}: it is a link, which could lead to anything the next time: name the file that it leads to",
             path.display()
         )),
-        _ => cannot_create(option, path, &error),
+        _ => cannot_create(option, path, &errno.into()),
     })
+}
+
+/// Relative to the directory that was found beyond the command's reach, which nobody can exchange any more.
+fn at(
+    option: &str,
+    path: &Path,
+    reach: &Reach,
+    flags: OFlag,
+) -> Result<Result<File, Errno>, Refused> {
+    let (directory, name) = reach.place_for(path).map_err(|error| match error {
+        Reached::Written(place) => within(option, path, &place),
+        Reached::Io(error) => cannot_create(option, path, &error),
+    })?;
+    let mode = Mode::from_bits_truncate(0o666);
+    Ok(openat(&directory, name.as_os_str(), flags, mode).map(File::from))
+}
+
+/// The refusal of a file that the command could write, or turn the way to.
+pub(super) fn within(option: &str, path: &Path, place: &Path) -> Refused {
+    usage(format!(
+        "{option} {}: the command may write {} (its places, and what the policy's rules let it write): name a file outside of that, on \
+         a way that it cannot change",
+        path.display(),
+        place.display()
+    ))
 }
 
 // === impl NewFile ===
 
 impl NewFile {
     /// Makes it, and refuses whatever has its name.
-    pub(super) fn create(option: &str, path: &Path, places: &Places) -> Result<Self, Refused> {
-        outside(option, path, places)?;
-        let path =
-            std::path::absolute(path).map_err(|error| cannot_create(option, path, &error))?;
-        match File::options().write(true).create_new(true).open(&path) {
-            Ok(file) => Ok(Self { file, path, filled: false }),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(Refused {
+    pub(super) fn create(option: &str, path: &Path, reach: &Reach) -> Result<Self, Refused> {
+        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
+        match at(option, path, reach, flags)? {
+            Ok(file) => {
+                let path = std::path::absolute(path);
+                let path = path.map_err(|error| cannot_create(option, Path::new("."), &error))?;
+                Ok(Self { file, path, filled: false })
+            }
+            Err(Errno::EEXIST) => Err(Refused {
                 code: exit::CANNOT_CREATE,
                 message: format!("{option} {}: exists; name a new file", path.display()),
             }),
-            Err(error) => Err(cannot_create(option, &path, &error)),
+            Err(errno) => Err(cannot_create(option, path, &errno.into())),
         }
     }
 
@@ -71,19 +97,6 @@ impl Drop for NewFile {
             // Root that has become somebody else may not: then an empty file stays.
             let _ = fs::remove_file(&self.path);
         }
-    }
-}
-
-fn outside(option: &str, path: &Path, places: &Places) -> Result<(), Refused> {
-    let directory = directory_of(path).map_err(|error| cannot_create(option, path, &error))?;
-    let own = [("--work", &places.work), ("--home", &places.home), ("--scratch", &places.scratch)];
-    match own.iter().find(|(_, place)| directory.starts_with(place)) {
-        Some((name, place)) => Err(usage(format!(
-            "{option} {}: it lies in {}, where the command may write ({name}): name a file outside of it, or another place",
-            path.display(),
-            place.display()
-        ))),
-        None => Ok(()),
     }
 }
 

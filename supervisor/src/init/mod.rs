@@ -109,13 +109,10 @@ fn start(options: Options) -> Result<u8, Refused> {
     let learned = options
         .learn
         .as_deref()
-        .map(|file| NewFile::create("--learn", file, &checked.places))
+        .map(|file| NewFile::create("--learn", file, &checked.reach))
         .transpose()?;
-    let report = options
-        .report
-        .as_deref()
-        .map(|file| open("--report", file, &checked.places))
-        .transpose()?;
+    let report =
+        options.report.as_deref().map(|file| open("--report", file, &checked.reach)).transpose()?;
     identity::assume(checked.user)
         .map_err(|error| Refused { code: exit::DENIED, message: chain(&error) })?;
     let shield = casemate_sandbox::shield::harden().map_err(|error| broken(&error))?;

@@ -7,10 +7,11 @@ use casemate_protocol::codes::exit;
 use casemate_protocol::policy::{Policy, built_in};
 use casemate_protocol::ports::PortRange;
 use casemate_protocol::tier::Tier;
-use casemate_sandbox::Places;
+use casemate_sandbox::{Places, Reach, Reached};
 
+use super::file::within;
 use super::layers::{Chosen, Layer};
-use super::{Refused, usage};
+use super::{Refused, not_built, usage};
 
 /// Runs a command behind a policy's walls, as the init of its container or below any other.
 #[derive(Debug, clap::Args)]
@@ -81,6 +82,8 @@ See docs/exec.md.";
 #[derive(Debug)]
 pub(super) struct Checked {
     pub(super) places: Places,
+    /// What the command may write.
+    pub(super) reach: Reach,
     pub(super) user: Option<u32>,
 }
 
@@ -177,9 +180,10 @@ impl Options {
         // An earlier command may have turned what is named below its own places to something else.
         let further = self.skills.iter().map(|path| ("--skills", path));
         let further = further.chain(self.program.iter().map(|path| ("--program", path)));
+        let reach = Reach::of(policy, &places).map_err(|error| not_built(&error))?;
         for (option, path) in named.iter().map(|(option, path)| (*option, path)).chain(further) {
             let path = here.join(path);
-            if let Some(link) = casemate_sandbox::link_of_a_session(&path, &places) {
+            if let Some(link) = reach.link(&path) {
                 return Err(usage(format!(
                     "{option} {}: {} is a link where the command may write, so that it could lead to anything the next time: \
                      name the path that it leads to",
@@ -188,7 +192,23 @@ impl Options {
                 )));
             }
         }
-        Ok(Checked { places, user: self.user })
+        self.policy_is_beyond(&reach)?;
+        Ok(Checked { places, reach, user: self.user })
+    }
+
+    /// A command that writes the file of its own policy has chosen the next one's.
+    fn policy_is_beyond(&self, reach: &Reach) -> Result<(), Refused> {
+        if built_in(&self.policy).is_some() {
+            return Ok(());
+        }
+        let path = Path::new(&self.policy);
+        reach.lies_beyond(path).map_err(|error| match error {
+            Reached::Written(place) => within("--policy", path, &place),
+            Reached::Io(error) => Refused {
+                code: exit::NO_INPUT,
+                message: format!("--policy {}: {error}", self.policy),
+            },
+        })
     }
 
     pub(super) fn variables(&self) -> Result<Vec<(String, String)>, Refused> {

@@ -199,14 +199,16 @@ fn it_is_refused_where_it_may_not_be() {
     };
     refused(&["--policy", "strict", "--tier", "pod", "--learn", &file], 77, "forbids to learn");
     refused(&["--without", "rlimits", "--learn", &file], 64, "all layers");
-    refused(
-        &["--learn", &site.text("work/policy.toml")],
-        64,
-        "where the command may write (--work)",
-    );
+    refused(&["--learn", &site.text("work/policy.toml")], 64, "the command may write");
     // Beside the places: they would be closed with it.
     refused(&["--learn", &site.text("policy.toml")], 64, "directory of its own");
     refused(&["--learn", "/nowhere/policy.toml"], 73, "--learn");
+    // A kubelet sets these in every container (Kubernetes, pkg/kubelet/kubelet_pods.go).
+    let mut command = site.command(&[], &["--learn", &file], &["echo", "ran"]);
+    command.env("KUBERNETES_SERVICE_HOST", "10.96.0.1").env("KUBERNETES_SERVICE_PORT", "443");
+    let (found, said, words) = crate::site::said(command.output().unwrap());
+    assert_eq!((found, said.as_str()), (77, ""), "{words}");
+    assert!(words.contains("not in a Pod"), "{words}");
     // What was refused leaves nothing.
     assert!(!site.path("policy.toml").exists() && !site.path("learned/policy.toml").exists());
     // Nor does a command that is not there.

@@ -10,6 +10,7 @@ mod layers;
 mod learn;
 #[path = "../pod/mod.rs"]
 mod pod;
+mod reach;
 mod secrets;
 mod site;
 mod starts;

@@ -91,4 +91,20 @@ fn no_option_grants_a_mounted_secret() {
         assert_eq!((code, out.as_str()), (65, ""), "{option} {path}: {err}");
         assert!(err.contains("where secrets are mounted"), "{option} {path}: {err}");
     }
+    // Its own places: the site's have to go, or there would be two.
+    for option in ["--work", "--home", "--scratch"] {
+        for path in ["/run/secrets".to_owned(), "/run".to_owned(), below("token"), below("bound")] {
+            let words = ["sh", "-c", TRY];
+            let mut command =
+                site.command(&before.iter().map(String::as_str).collect::<Vec<_>>(), &[], &words);
+            command.env("S", site.path("mounts"));
+            let mut all: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
+            let at = all.iter().position(|word| *word == option).unwrap();
+            all[at + 1] = path.clone().into();
+            let mut other = std::process::Command::new(command.get_program());
+            let (code, out, err) = said(other.args(all).output().unwrap());
+            assert_eq!((code, out.as_str()), (65, ""), "{option} {path}: {err}");
+            assert!(err.contains("where secrets are mounted"), "{option} {path}: {err}");
+        }
+    }
 }

@@ -244,6 +244,55 @@ fn a_policy_that_grants_a_mounted_secret_is_refused_and_the_default_one_is_not()
     }
 }
 
+/// In a namespace of its own the session is shown these at `/skills` and `/programs`, and gets a copy of the template: names by which
+/// no wall would know a secret again.
+#[test]
+fn no_mounted_secret_is_shown_under_a_name_of_the_sessions_own() {
+    for tier in [Tier::Namespace, Tier::Domain] {
+        let mut slot = Slot::new(tier, Who::Own);
+        let mounts = slot.root.path().join("mounts");
+        fs::create_dir(&mounts).unwrap();
+        let Some(before) = crate::pod::before(&mounts) else { return };
+        let below = |name: &str| mounts.join(name);
+        let directories =
+            ["token", "bound", "link", ""].map(below).into_iter().chain(["/run/secrets".into()]);
+        let fixed = ["/run/secrets/plain", "/var/run/secrets"].map(std::path::PathBuf::from);
+        let directories: Vec<_> = directories.chain(["/run".into()]).collect();
+        let set = |slot: &mut Slot, name: &str, path: &std::path::Path| {
+            let config = &mut slot.config;
+            (config.skills, config.home_template) = (None, None);
+            config.programs.truncate(1);
+            match name {
+                "skills" => config.skills = Some(path.to_owned()),
+                "home_template" => config.home_template = Some(path.to_owned()),
+                _ => config.programs.push(path.to_owned()),
+            }
+        };
+        let cases = directories.iter().flat_map(|path| {
+            ["skills", "home_template", "programs"].map(|name| (name, path.clone()))
+        });
+        let files = [below("token/value"), below("key")].into_iter().chain(fixed);
+        for (name, path) in cases.chain(files.map(|path| ("programs", path))) {
+            slot.config.generation = Generation(slot.config.generation.0 + 1);
+            set(&mut slot, name, &path);
+            let mut worker = slot.start_by(before.clone());
+            let event = worker.outcome();
+            let StartEvent::Failed { error: StartError::Policy { message } } = &event else {
+                panic!("{tier} {name} {}: {event:?}\n{}", path.display(), worker.log());
+            };
+            assert!(message.contains("where secrets are mounted"), "{tier} {name}: {message}");
+            assert_eq!(worker.wait().code(), Some(65));
+        }
+        // What is mounted beside them is no secret.
+        set(&mut slot, "skills", &below("config"));
+        slot.config.generation = Generation(slot.config.generation.0 + 1);
+        let mut worker = slot.start_by(before);
+        let event = worker.outcome();
+        assert!(matches!(event, StartEvent::Ready { .. }), "{tier}: {event:?}\n{}", worker.log());
+        worker.stop();
+    }
+}
+
 #[test]
 fn in_tier_domain_no_agent_is_root() {
     if !nix::unistd::geteuid().is_root() {

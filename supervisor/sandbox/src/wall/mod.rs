@@ -15,6 +15,7 @@ mod never;
 mod open;
 mod private;
 pub(crate) mod program;
+mod reach;
 mod rlimits;
 mod ruleset;
 mod seccomp;
@@ -42,12 +43,12 @@ pub(crate) use errata::errata;
 pub use error::WallError;
 pub(crate) use lacks::lacks;
 pub use log::Logging;
-pub use open::link_of_a_session;
+pub use reach::{Reach, Reached};
 pub use rlimits::Rlimit;
 pub use ruleset::{check_paths, landlock_abi};
 pub use seccomp::check_calls;
 pub(crate) use seccomp::{Verdicts, learning, notifying, own_architecture, telling};
-pub use secrets::mounted_secrets;
+pub use secrets::{mounted_secrets, shows_no_secret};
 pub use syscalls::syscall_number;
 
 /// The concrete paths and ports that a policy's placeholders stand for.

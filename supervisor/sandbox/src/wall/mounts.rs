@@ -36,8 +36,9 @@ struct Mount {
     id: u64,
     point: PathBuf,
     root: Location,
-    /// In memory, and written to by no one through this mount.
-    is_read_only_memory: bool,
+    /// Nobody writes through it.
+    is_read_only: bool,
+    is_memory: bool,
 }
 
 /// A mount of a file system in memory that nobody writes to through it.
@@ -89,11 +90,19 @@ impl Mounts {
             .map(|mount| (mount.point.as_path(), &mount.root))
     }
 
+    /// Of those [below](Self::below) a directory, what is written to by way of it.
+    pub(super) fn written_below(&self, directory: &Path) -> impl Iterator<Item = &Location> {
+        let below = move |mount: &&Mount| {
+            mount.point.starts_with(directory) && mount.point != directory && !mount.is_read_only
+        };
+        self.0.iter().filter(below).map(|mount| &mount.root)
+    }
+
     /// Those of a tmpfs or ramfs that are read-only by themselves.
     pub(super) fn in_memory_and_read_only(&self) -> impl Iterator<Item = Volume<'_>> {
         self.0
             .iter()
-            .filter(|mount| mount.is_read_only_memory)
+            .filter(|mount| mount.is_read_only && mount.is_memory)
             .map(|mount| Volume { point: &mount.point, root: &mount.root })
     }
 }
@@ -109,8 +118,8 @@ impl Mount {
         let is_read_only = fields.next()?.split(|byte| *byte == b',').any(|one| one == b"ro");
         // Optional fields end with a dash.
         let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
-        let is_read_only_memory = is_read_only && matches!(kind, b"tmpfs" | b"ramfs");
-        Some(Self { id, point, root: Location { device, path }, is_read_only_memory })
+        let is_memory = matches!(kind, b"tmpfs" | b"ramfs");
+        Some(Self { id, point, root: Location { device, path }, is_read_only, is_memory })
     }
 }
 
@@ -175,6 +184,11 @@ not a mount
         let below: Vec<_> = mounts.below(Path::new("/skills")).map(|(point, _)| point).collect();
         assert_eq!(below, [Path::new("/skills/deep")]);
         assert_eq!(mounts.below(Path::new("/skills/deep")).count(), 0);
+        assert_eq!(mounts.written_below(Path::new("/skills")).count(), 1);
+        let read_only =
+            String::from_utf8_lossy(TABLE).replace("/skills/deep rw", "/skills/deep ro");
+        let mounts = Mounts::parse(read_only.as_bytes());
+        assert_eq!(mounts.written_below(Path::new("/skills")).count(), 0);
     }
 
     /// As kubelets' lines are: a Secret whole, a file of one, a ConfigMap, a directory of a Pod's in memory.

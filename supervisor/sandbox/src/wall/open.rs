@@ -13,7 +13,7 @@ use std::path::{Component, Path, PathBuf};
 use casemate_protocol::policy::Access;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
-use rustix::fs::{CWD, FileType, OFlags, ResolveFlags};
+use rustix::fs::{CWD, FileType, OFlags, PROC_SUPER_MAGIC, ResolveFlags};
 
 use super::grants::Grant;
 use super::mounts::{self, Location, Mounts};
@@ -29,33 +29,34 @@ pub(super) fn open_path(path: &Path) -> io::Result<OwnedFd> {
 
 /// Where sessions may write, so that links there are theirs: what the policy lets them write, and their own places, which another
 /// policy may have let them write. Resolved once.
+#[derive(Debug)]
 pub(super) struct Writable {
     mounts: Mounts,
-    directories: Vec<Directory>,
+    places: Vec<Written>,
 }
 
-/// By its name, and by its place in the file system, which is the same below each of its mounts.
-struct Directory {
+/// A directory, or a file by itself: by its name, and by its place in the file system, which is the same below each of its mounts.
+#[derive(Debug)]
+struct Written {
     real: PathBuf,
     location: Option<Location>,
 }
 
-/// Why a rule's path was not opened.
+/// Why a path was not opened.
 #[derive(Debug)]
 pub(super) enum NotOpened {
     Io(io::Error),
-    /// This link is in a directory that a session may write.
+    /// This part of it is looked up in a directory that a session may write.
     Moved(PathBuf),
 }
 
-/// The link on a path's way that a session could have made, since it lies in one of these places; for paths that are named beside
-/// a policy. `None` as well where the path or the table of mounts cannot be looked at, since then nothing is granted by it.
-#[must_use]
-pub fn link_of_a_session(path: &Path, places: &Places) -> Option<PathBuf> {
-    match Writable::resolve(&[], places).ok()?.open(path) {
-        Err(NotOpened::Moved(link)) => Some(link),
-        _ => None,
-    }
+/// Whose directories a path may lead through.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// Anybody's; but no link in a session's is followed.
+    Rule,
+    /// None that a session may write.
+    Outside,
 }
 
 // === impl Writable ===
@@ -63,17 +64,19 @@ pub fn link_of_a_session(path: &Path, places: &Places) -> Option<PathBuf> {
 impl Writable {
     pub(super) fn resolve(grants: &[Grant], places: &Places) -> Result<Self, WallError> {
         let mountinfo = fs::read("/proc/thread-self/mountinfo").map_err(WallError::Mounts)?;
-        let mut writable = Self { mounts: Mounts::parse(&mountinfo), directories: Vec::new() };
+        let mut writable = Self { mounts: Mounts::parse(&mountinfo), places: Vec::new() };
         let granted = grants.iter().filter(|grant| grant.access.contains(&Access::Write));
         let own = [&places.work, &places.home, &places.scratch];
         for path in granted.map(|grant| &grant.path).chain(own) {
             let trouble = |source| WallError::Path { path: path.clone(), source };
             // One that is not there, or that cannot be looked at, is nobody's to write; where it is granted, that is told then.
             let Ok(fd) = open_path(path) else { continue };
-            if kind(fd.as_fd()).map_err(trouble)? == FileType::Directory {
+            // What is written to a device is in no file.
+            let kind = kind(fd.as_fd()).map_err(trouble)?;
+            if !matches!(kind, FileType::CharacterDevice | FileType::BlockDevice) {
                 let real = name(fd.as_fd()).map_err(trouble)?;
                 let location = writable.location(fd.as_fd(), &real).map_err(trouble)?;
-                writable.directories.push(Directory { real, location });
+                writable.places.push(Written { real, location });
             }
         }
         Ok(writable)
@@ -87,14 +90,25 @@ impl Writable {
         // Most rules have no link on their way.
         match rustix::fs::openat2(CWD, path, flags, mode, ResolveFlags::NO_SYMLINKS) {
             Ok(fd) => Ok(fd),
-            Err(rustix::io::Errno::LOOP) => self.walk(path),
+            Err(rustix::io::Errno::LOOP) => self.walk(path, Way::Rule),
             Err(error) => Err(NotOpened::Io(error.into())),
         }
     }
 
-    /// Part by part, as the kernel does it (path_resolution(7)), but for links that are a session's. Links of `/proc` are
-    /// followed by what they say.
-    fn walk(&self, path: &Path) -> Result<OwnedFd, NotOpened> {
+    /// Opens an absolute path as a place that is, and lies, in none that a session may write, nor does any part of the way to it.
+    pub(super) fn open_outside(&self, path: &Path) -> Result<OwnedFd, NotOpened> {
+        let found = self.walk(path, Way::Outside)?;
+        // What goes into a pipe or a device stays in no file.
+        let stays = matches!(kind(found.as_fd())?, FileType::Directory | FileType::RegularFile);
+        if stays && self.has(found.as_fd())? {
+            return Err(NotOpened::Moved(name(found.as_fd())?));
+        }
+        Ok(found)
+    }
+
+    /// Part by part, as the kernel does it (path_resolution(7)), but for links that are a session's. For rules links of `/proc` are
+    /// followed by what they say; else by what they are, a descriptor of this process say (proc_pid_fd(5)).
+    fn walk(&self, path: &Path, way: Way) -> Result<OwnedFd, NotOpened> {
         let root = || open_path(Path::new("/"));
         let mut here = root()?;
         let mut links = 0;
@@ -105,7 +119,7 @@ impl Writable {
                 continue;
             }
             // Up and out of it: how far is for whoever moves directories there.
-            if part == ".." && self.has(here.as_fd())? {
+            if (way == Way::Outside || part == "..") && self.has(here.as_fd())? {
                 return Err(NotOpened::Moved(name(here.as_fd())?.join(part)));
             }
             let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -117,6 +131,11 @@ impl Writable {
             if self.has(here.as_fd())? {
                 return Err(NotOpened::Moved(name(here.as_fd())?.join(part)));
             }
+            if way == Way::Outside && is_of_processes(here.as_fd())? {
+                let flags = OFlags::PATH | OFlags::CLOEXEC;
+                here = rustix::fs::openat(&here, &part, flags, rustix::fs::Mode::empty())?;
+                continue;
+            }
             links += 1;
             if links > MOST_LINKS {
                 return Err(rustix::io::Errno::LOOP.into());
@@ -127,14 +146,18 @@ impl Writable {
         Ok(here)
     }
 
-    /// Whether a directory is, or lies below, one that a session may write.
-    fn has(&self, directory: BorrowedFd<'_>) -> io::Result<bool> {
-        let real = name(directory)?;
-        let location = self.location(directory, &real)?;
-        Ok(self.directories.iter().any(|writable| {
-            let both = location.as_ref().zip(writable.location.as_ref());
-            real.starts_with(&writable.real)
-                || both.is_some_and(|(here, above)| here.lies_in(above))
+    /// Whether what was opened is, or lies below, what a session may write: by its name, by its place in the file system, or since its
+    /// place is mounted once more below such a directory.
+    pub(super) fn has(&self, opened: BorrowedFd<'_>) -> io::Result<bool> {
+        let real = name(opened)?;
+        let location = self.location(opened, &real)?;
+        Ok(self.places.iter().any(|written| {
+            real.starts_with(&written.real)
+                || location.as_ref().is_some_and(|here| {
+                    let mut below = self.mounts.written_below(&written.real);
+                    written.location.as_ref().is_some_and(|above| here.lies_in(above))
+                        || below.any(|above| here.lies_in(above))
+                })
         }))
     }
 
@@ -162,7 +185,12 @@ fn parts(path: &Path) -> Vec<OsString> {
     parts.rev().map(|part| OsStr::to_owned(part.as_os_str())).collect()
 }
 
-fn kind(fd: BorrowedFd<'_>) -> io::Result<FileType> {
+/// `/proc/self/fd` and the like, whose links lead to what a process has.
+pub(super) fn is_of_processes(directory: BorrowedFd<'_>) -> io::Result<bool> {
+    Ok(rustix::fs::fstatfs(directory)?.f_type == PROC_SUPER_MAGIC)
+}
+
+pub(super) fn kind(fd: BorrowedFd<'_>) -> io::Result<FileType> {
     Ok(FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode))
 }
 

@@ -7,7 +7,7 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::{Path, PathBuf};
 
 use casemate_protocol::policy::secrets::MOUNTED;
@@ -16,6 +16,7 @@ use super::WallError;
 use super::grants::Grant;
 use super::mounts::{Location, Mounts, Volume};
 use super::never::Never;
+use super::open::open_path;
 
 /// What is there of them, resolved once.
 pub(super) struct Secrets(Never);
@@ -64,6 +65,17 @@ impl Secrets {
 pub fn mounted_secrets() -> Result<Vec<PathBuf>, WallError> {
     let Found { seen, hidden } = find()?;
     Ok(seen.into_iter().chain(hidden.into_iter().map(|(point, _)| point)).collect())
+}
+
+/// Whether a path can be shown to a session, or copied for it, without a mounted secret; links, bind mounts and what is mounted below
+/// considered. For what is shown under another name, by which no wall would know it again.
+///
+/// # Errors
+/// [`WallError::Secret`]; [`WallError::Path`], [`WallError::Mounts`] and [`WallError::Elsewhere`] where that cannot be told.
+pub fn shows_no_secret(path: &Path) -> Result<(), WallError> {
+    let grant = Grant { path: path.to_owned(), access: Vec::new(), required: true, line: None };
+    let fd = open_path(path).map_err(|source| WallError::Path { path: path.to_owned(), source })?;
+    Secrets::resolve()?.check(&grant, fd.as_fd())
 }
 
 struct Found {

@@ -248,6 +248,23 @@ fn a_link_that_a_session_made_is_known_through_a_bind_mount() {
         matches!(built, Err(WallError::Moved { .. }))
     });
     assert_eq!(is_moved, Some(true));
+    // The other way round: what lies elsewhere is mounted below what may be written, where it is nobody's but the session's.
+    std::os::unix::fs::symlink(root.join("secret"), root.join("elsewhere/link")).unwrap();
+    let mounted = |read_only: bool| {
+        in_a_mount_namespace(|| {
+            let (from, at) = (root.join("elsewhere"), root.join("open/inner"));
+            bind(&from, &at);
+            if read_only {
+                use nix::mount::MsFlags;
+                let flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY;
+                let none = None::<&str>;
+                nix::mount::mount(none, &at, none, flags, none).unwrap();
+            }
+            let built = Wall::build(&policy(&rules), &places(&root));
+            matches!(built, Err(WallError::Moved { .. }))
+        })
+    };
+    assert_eq!((mounted(false), mounted(true)), (Some(true), Some(false)));
 }
 
 /// Bind mounts are made in a mount namespace of a child's own.

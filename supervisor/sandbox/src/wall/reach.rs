@@ -1,0 +1,101 @@
+//! What a session may write, for whoever keeps a file beside it: a report, the policy of the next session.
+//!
+//! A file is beyond it where neither the file nor any directory in which a part of its path is looked up may be written, by whatever
+//! name, link or bind mount: so nothing on the way to it is turned to something else, now or later. It tells of the policy's grants
+//! alone: a session without Landlock writes what its user may.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use casemate_protocol::policy::Policy;
+use rustix::fs::{FileType, Mode, OFlags};
+
+use super::open::{NotOpened, Writable, is_of_processes, kind};
+use super::{Places, WallError, grants};
+
+/// What a session of some policy, in some places, may write. Resolved once.
+#[derive(Debug)]
+pub struct Reach(Writable);
+
+/// Why a file is not beyond a session's reach.
+#[derive(Debug, thiserror::Error)]
+pub enum Reached {
+    /// The file, or what on the way to it is in a directory that a session may write.
+    #[error("a session may write {}", .0.display())]
+    Written(PathBuf),
+    /// The way to it could not be looked at.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+// === impl Reach ===
+
+impl Reach {
+    /// By the policy's `write` rules and the three places. What a rule names and is not there is nobody's to write.
+    ///
+    /// # Errors
+    /// [`WallError::Mounts`], [`WallError::Path`].
+    pub fn of(policy: &Policy, places: &Places) -> Result<Self, WallError> {
+        let mut policy = policy.clone();
+        policy.paths.iter_mut().for_each(|rule| rule.required = false);
+        let (grants, _) = grants::expand(&policy, places)?;
+        Ok(Self(Writable::resolve(&grants, places)?))
+    }
+
+    /// The link on a path's way that a session could have made. `None` as well where the path cannot be looked at, since then
+    /// nothing comes of it.
+    #[must_use]
+    pub fn link(&self, path: &Path) -> Option<PathBuf> {
+        match self.0.open(path) {
+            Err(NotOpened::Moved(link)) => Some(link),
+            _ => None,
+        }
+    }
+
+    /// The directory of a file that is to be made or written, and its name there, both beyond a session's reach. What a link of that name
+    /// leads to is not looked at, unless it is a descriptor of this process.
+    ///
+    /// # Errors
+    /// [`Reached`].
+    pub fn place_for(&self, file: &Path) -> Result<(OwnedFd, OsString), Reached> {
+        let file = std::path::absolute(file)?;
+        let (Some(parent), Some(name)) = (file.parent(), file.file_name()) else {
+            return Err(Reached::Io(io::ErrorKind::IsADirectory.into()));
+        };
+        let directory = self.0.open_outside(parent)?;
+        let mut flags = OFlags::PATH | OFlags::CLOEXEC;
+        if !is_of_processes(directory.as_fd())? {
+            flags |= OFlags::NOFOLLOW;
+        }
+        match rustix::fs::openat(&directory, name, flags, Mode::empty()) {
+            Ok(there) => {
+                let is_file = kind(there.as_fd())? == FileType::RegularFile;
+                if is_file && self.0.has(there.as_fd())? {
+                    return Err(Reached::Written(file));
+                }
+            }
+            Err(rustix::io::Errno::NOENT) => {}
+            Err(error) => return Err(Reached::Io(error.into())),
+        }
+        Ok((directory, name.to_owned()))
+    }
+
+    /// Whether a file that is read lies beyond a session's reach.
+    ///
+    /// # Errors
+    /// [`Reached`].
+    pub fn lies_beyond(&self, file: &Path) -> Result<(), Reached> {
+        Ok(self.0.open_outside(&std::path::absolute(file)?).map(drop)?)
+    }
+}
+
+impl From<NotOpened> for Reached {
+    fn from(error: NotOpened) -> Self {
+        match error {
+            NotOpened::Io(error) => Self::Io(error),
+            NotOpened::Moved(path) => Self::Written(path),
+        }
+    }
+}
