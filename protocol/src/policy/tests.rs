@@ -306,8 +306,14 @@ fn is_within(text: &str, error: &PolicyError) -> bool {
     length.is_some_and(|length| (1..=length + 1).contains(&column))
 }
 
+/// As many as `PROPTEST_CASES` asks for, and no fewer than that.
+fn at_least(cases: u32) -> ProptestConfig {
+    let asked = ProptestConfig::default();
+    ProptestConfig { cases: asked.cases.max(cases), ..asked }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
+    #![proptest_config(at_least(512))]
 
     #[test]
     fn any_text_is_read_or_refused_at_a_place_within_it(text in "(?s).{0,300}") {

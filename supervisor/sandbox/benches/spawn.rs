@@ -4,15 +4,19 @@
 //! one static program in each way, in an order that turns round every other time; the figure is the median over the rounds of
 //! the ratio to bare. `bare` is posix_spawn(3), which is vfork and exec in one call; `confined` goes through the spawner
 //! with the policy that is shipped (`policies/developer.toml`): Landlock, seccomp, descriptors, a session. `told` is the same
-//! with somebody who hears of refusals, as an agent and its commands are started.
+//! with somebody who hears of refusals, as an agent and its commands are started. `limit` is the least wall (`least/mod.rs`) around a
+//! child of vfork(2), by a C function in this very process (`least/start.c`).
 //!
 //! `ROUNDS=300 cargo bench -p casemate-sandbox --bench spawn`. The program is built by `cc -static -O2` from
 //! `int main(void) { return 0; }`.
 // A benchmark leaves by its exit code and panics where it cannot go on.
 #![allow(clippy::unwrap_used, clippy::exit, reason = "a benchmark that cannot go on ends there")]
 
+mod least;
+
 use std::ffi::{CStr, CString};
 use std::fs::File;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -52,9 +56,11 @@ fn main() {
     let told = told(dir.path());
     let null = File::open("/dev/null").unwrap();
     let text = CString::new(program.as_os_str().as_bytes()).unwrap();
+    let least = Least::build(dir.path());
     let mut ways: Vec<Way<'_>> = vec![
         ("bare", Box::new(|| bare(&text, &[&text]))),
         ("bare again", Box::new(|| bare(&text, &[&text]))),
+        ("limit", Box::new(|| least.start(&text))),
         ("confined", Box::new(|| confined(&session, &wall, &program, &null))),
         ("confined, told", Box::new(|| confined(&session, &told, &program, &null))),
     ];
@@ -98,17 +104,22 @@ fn measure(ways: &[Way<'_>], rounds: usize) -> Vec<Vec<f64>> {
 
 fn report(ways: &[Way<'_>], times: &[Vec<f64>]) {
     println!(
-        "{:32} {:>10} {:>10} {:>10} {:>8}",
-        "start and reap", "median ms", "p10", "p90", "x bare"
+        "{:32} {:>10} {:>10} {:>10} {:>8} {:>8}",
+        "start and reap", "median ms", "p10", "p90", "x bare", "x limit"
     );
+    let limit = ways.iter().position(|(name, _)| *name == "limit").unwrap();
     for ((name, _), own) in ways.iter().zip(times) {
-        let ratios: Vec<f64> = own.iter().zip(&times[0]).map(|(own, bare)| own / bare).collect();
+        let over = |base: &[f64]| {
+            let ratios: Vec<f64> = own.iter().zip(base).map(|(own, base)| own / base).collect();
+            quantile(&ratios, 50)
+        };
         println!(
-            "{name:32} {:>10.3} {:>10.3} {:>10.3} {:>8.2}",
+            "{name:32} {:>10.3} {:>10.3} {:>10.3} {:>8.2} {:>8.2}",
             quantile(own, 50),
             quantile(own, 10),
             quantile(own, 90),
-            quantile(&ratios, 50)
+            over(&times[0]),
+            over(&times[limit])
         );
     }
 }
@@ -136,6 +147,62 @@ fn static_program(dir: &Path) -> Option<PathBuf> {
         .status()
         .ok()?;
     built.success().then_some(program)
+}
+
+/// The C function, loaded, and the wall that it puts around a child.
+struct Least {
+    start: unsafe extern "C" fn(
+        *const libc::c_char,
+        libc::c_int,
+        *const libc::sock_fprog,
+    ) -> libc::c_int,
+    ruleset: OwnedFd,
+    filter: Vec<libc::sock_filter>,
+}
+
+impl Least {
+    fn build(dir: &Path) -> Self {
+        let (source, library) = (dir.join("start.c"), dir.join("start.so"));
+        std::fs::write(&source, include_str!("least/start.c")).unwrap();
+        let built = std::process::Command::new("cc")
+            .args(["-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o"])
+            .args([&library, &source])
+            .status();
+        assert!(built.unwrap().success());
+        for name in ["program", "work", "home"] {
+            std::fs::create_dir_all(dir.join(name)).unwrap();
+        }
+        let path = CString::new(library.as_os_str().as_bytes()).unwrap();
+        // SAFETY: the library has no constructors; it stays loaded.
+        let loaded = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
+        assert!(!loaded.is_null());
+        // SAFETY: `loaded` is a library that is loaded.
+        let found = unsafe { libc::dlsym(loaded, c"least_start".as_ptr()) };
+        assert!(!found.is_null());
+        // SAFETY: the function has this type in start.c.
+        let start = unsafe {
+            std::mem::transmute::<
+                *mut libc::c_void,
+                unsafe extern "C" fn(
+                    *const libc::c_char,
+                    libc::c_int,
+                    *const libc::sock_fprog,
+                ) -> libc::c_int,
+            >(found)
+        };
+        Self { start, ruleset: least::ruleset(dir, dir).unwrap(), filter: least::filter() }
+    }
+
+    fn start(&self, program: &CStr) {
+        let filter = libc::sock_fprog {
+            len: u16::try_from(self.filter.len()).unwrap(),
+            filter: self.filter.as_ptr().cast_mut(),
+        };
+        // SAFETY: a NUL-terminated string, an open descriptor and a filter that live through the call; the function changes none of them.
+        let status =
+            unsafe { (self.start)(program.as_ptr(), self.ruleset.as_raw_fd(), &raw const filter) };
+        assert_eq!(status, 0);
+    }
 }
 
 /// Hears, and keeps nothing.

@@ -1,14 +1,15 @@
 //! What the developer wall costs a program that works on files, held against the least wall there is, in the same run.
 //!
-//! Each round does each task in each way, in an order that turns round every other time: `bare`; behind the `limit`, one
-//! Landlock domain of eight paths, two ports and both scopes and a filter that refuses fifty calls from front to back;
-//! behind `ours`, what the spawner puts around an agent by `policies/developer.toml`. The figure is the median over the
+//! Each round does each task in each way, in an order that turns round every other time: `bare`; behind the `limit`
+//! (`least/mod.rs`); behind `ours`, what the spawner puts around an agent by `policies/developer.toml`. The figure is the median over the
 //! rounds of the ratio of CPU time (user and system, of the task and its children), which other work on the machine
 //! disturbs less than the clock's time.
 //!
 //! `ROUNDS=40 cargo bench -p casemate-sandbox --bench steady`. The trees lie in /dev/shm, where that is a tmpfs.
 // A benchmark leaves by its exit code and panics where it cannot go on.
 #![allow(clippy::unwrap_used, clippy::exit, reason = "a benchmark that cannot go on ends there")]
+
+mod least;
 
 use std::ffi::CString;
 use std::fs::{self, File};
@@ -21,10 +22,6 @@ use casemate_protocol::policy::{DEVELOPER, Policy};
 use casemate_protocol::ports::PortRange;
 use casemate_protocol::tier::Tier;
 use casemate_sandbox::{Command, Places, SessionSpawner, Spawner, Wall};
-use landlock::{
-    ABI, Access as _, AccessFs, AccessNet, CompatLevel, Compatible as _, NetPort, PathBeneath,
-    PathFd, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, Scope,
-};
 
 /// Files in the tree that `git status` and `find` walk.
 const TREE: usize = 20_000;
@@ -177,9 +174,9 @@ impl Bench {
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
             if WAYS[way] == "limit" {
                 let (root, sysroot) = (self.dir.path().to_owned(), self.sysroot.clone());
-                let filter = least_filter();
+                let filter = least::filter();
                 // SAFETY: this process has one thread: the child may allocate and open files before it execs.
-                unsafe { command.pre_exec(move || least_wall(&root, &sysroot, &filter)) };
+                unsafe { command.pre_exec(move || least::enclose(&root, &sysroot, &filter)) };
             }
             i32::try_from(command.spawn().unwrap().id()).unwrap()
         };
@@ -198,121 +195,6 @@ fn cpu_of(pid: i32) -> f64 {
     let usage = unsafe { usage.assume_init() };
     let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
     seconds(usage.ru_utime) + seconds(usage.ru_stime)
-}
-
-/// Eight paths, two ports, both scopes; one domain.
-fn least_wall(root: &Path, sysroot: &Path, filter: &[libc::sock_filter]) -> std::io::Result<()> {
-    let failed = std::io::Error::other::<landlock::RulesetError>;
-    let mut ruleset = Ruleset::default()
-        .set_compatibility(CompatLevel::HardRequirement)
-        .handle_access(AccessFs::from_all(ABI::V5))
-        .and_then(|ruleset| ruleset.handle_access(AccessNet::BindTcp | AccessNet::ConnectTcp))
-        .and_then(|ruleset| ruleset.scope(Scope::Signal | Scope::AbstractUnixSocket))
-        .and_then(Ruleset::create)
-        .map_err(failed)?;
-    let read = AccessFs::from_read(ABI::V5);
-    let all = AccessFs::from_all(ABI::V5);
-    for (path, access) in [
-        (Path::new("/usr"), read),
-        (Path::new("/etc"), read),
-        (Path::new("/proc"), read),
-        (Path::new("/dev"), read | AccessFs::WriteFile | AccessFs::IoctlDev),
-        (sysroot, read),
-        (&root.join("program"), read),
-        (&root.join("work"), all),
-        (&root.join("home"), all),
-    ] {
-        let path = PathFd::new(path).map_err(std::io::Error::other)?;
-        ruleset = ruleset.add_rule(PathBeneath::new(path, access)).map_err(failed)?;
-    }
-    for port in [80, 443] {
-        ruleset = ruleset.add_rule(NetPort::new(port, AccessNet::ConnectTcp)).map_err(failed)?;
-    }
-    // It sets no_new_privs as well.
-    ruleset.restrict_self().map_err(failed)?;
-    let program = libc::sock_fprog {
-        len: u16::try_from(filter.len()).unwrap(),
-        filter: filter.as_ptr().cast_mut(),
-    };
-    // SAFETY: `program` describes a live slice; the kernel copies it.
-    let set = unsafe {
-        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program)
-    };
-    if set < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
-}
-
-/// The architecture, the x32 bit where there is one, then one comparison for each of fifty calls.
-fn least_filter() -> Vec<libc::sock_filter> {
-    const REFUSED: [&str; 50] = [
-        "ptrace",
-        "process_vm_readv",
-        "process_vm_writev",
-        "bpf",
-        "perf_event_open",
-        "userfaultfd",
-        "keyctl",
-        "add_key",
-        "request_key",
-        "mount",
-        "umount2",
-        "pivot_root",
-        "move_mount",
-        "open_tree",
-        "fsopen",
-        "fsconfig",
-        "fsmount",
-        "fspick",
-        "mount_setattr",
-        "setns",
-        "unshare",
-        "open_by_handle_at",
-        "name_to_handle_at",
-        "kexec_load",
-        "kexec_file_load",
-        "init_module",
-        "finit_module",
-        "delete_module",
-        "io_uring_setup",
-        "io_uring_enter",
-        "io_uring_register",
-        "reboot",
-        "swapon",
-        "swapoff",
-        "acct",
-        "quotactl",
-        "settimeofday",
-        "clock_settime",
-        "adjtimex",
-        "clock_adjtime",
-        "sethostname",
-        "setdomainname",
-        "syslog",
-        "lookup_dcookie",
-        "pidfd_getfd",
-        "vhangup",
-        "chroot",
-        "personality",
-        "kcmp",
-        "fanotify_init",
-    ];
-    const EPERM: u32 = libc::SECCOMP_RET_ERRNO | 1;
-    let architecture = if cfg!(target_arch = "x86_64") { 0xc000_003e } else { 0xc000_00b7 };
-    let step = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
-    let mut filter = vec![
-        step(0x20, 0, 0, 4),
-        step(0x15, 1, 0, architecture),
-        step(0x06, 0, 0, libc::SECCOMP_RET_KILL_PROCESS),
-        step(0x20, 0, 0, 0),
-        step(0x35, 0, 1, 0x4000_0000),
-        step(0x06, 0, 0, EPERM),
-    ];
-    for (at, name) in (0_u8..).zip(REFUSED) {
-        let number = casemate_sandbox::syscall_number(name).unwrap();
-        filter.push(step(0x15, 50 - at, 0, u32::try_from(number).unwrap()));
-    }
-    filter.push(step(0x06, 0, 0, libc::SECCOMP_RET_ALLOW));
-    filter.push(step(0x06, 0, 0, EPERM));
-    filter
 }
 
 /// The task of small files, as a program of its own behind the wall: three times created and deleted.

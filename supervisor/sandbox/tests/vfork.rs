@@ -12,15 +12,17 @@ mod support;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::fs;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use casemate_protocol::policy::Policy;
 use casemate_protocol::ports::PortRange;
 use casemate_protocol::tier::Tier;
-use casemate_sandbox::{Exit, Places, Wall};
+use casemate_sandbox::{Attempt, Exit, Listener, Places, RefusedCall, Step, Wall};
 use nix::errno::Errno;
 
-use support::{Session, inside, run, temp_dir, wall, wall_without_scopes};
+use support::{Session, inside, run, temp_dir, wait_for, wall, wall_without_scopes};
 
 /// Ends whoever allocates or frees on another task's thread-local storage: that is a child that shares memory and has not
 /// called execve(2) yet, and nobody else.
@@ -93,9 +95,48 @@ fn no_allocation() {
     let (mut command, _reader) = inside("exit", &["0"]);
     command.cwd = PathBuf::from("/none");
     s.session.spawn(command, &wall).unwrap_err();
+    // Behind the policy that is shipped, with its limits and environment; on a terminal that becomes its own; and with somebody who
+    // hears of refusals, as agents and their commands are started.
+    let policy = Policy::parse(casemate_protocol::policy::DEVELOPER).unwrap();
+    assert!(!policy.rlimits.is_empty());
+    let plain = developer(dir.path());
+    assert!(!plain.rlimits().is_empty());
+    let told = developer(dir.path()).told_to(Arc::new(Nobody)).unwrap();
+    for wall in [&wall, &plain, &told] {
+        assert_eq!(run(&s.session, wall, "exit", &["6"]).0, Exit::Code(6));
+        let ends = nix::pty::openpty(None, None).unwrap();
+        let (mut command, mut reader) = inside("terminal", &[]);
+        (command.stdin, command.terminal) = (ends.slave, true);
+        let pid = s.session.spawn(command, wall).unwrap();
+        let mut said = String::new();
+        reader.read_to_string(&mut said).unwrap();
+        assert_eq!((wait_for(pid), said.as_str()), (Exit::Code(0), "leads\n"));
+        drop(ends.master);
+        // No terminal: refused in the child, behind the wall.
+        let (mut command, _reader) = inside("exit", &["0"]);
+        command.terminal = true;
+        assert_eq!(s.session.spawn(command, wall).unwrap_err().step, Step::Terminal);
+        s.session.probe(&[PathBuf::from("/none")], wall).unwrap();
+        let (mut command, _reader) = inside("exit", &["0"]);
+        command.program = PathBuf::from("/none");
+        assert_eq!(s.session.spawn(command, wall).unwrap_err().step, Step::Exec);
+    }
     // A child that died in the window would have left its step at 0 and a signal behind.
     for (_, exit) in casemate_sandbox::reap() {
         assert!(matches!(exit, Exit::Code(_)), "{exit}");
+    }
+}
+
+/// Is told of refusals, and of nothing here.
+#[derive(Debug)]
+struct Nobody;
+
+impl Listener for Nobody {
+    fn tried(&self, _: Attempt) {}
+    fn refused(&self, _: RefusedCall) {}
+    fn unread(&self) {}
+    fn deaf(&self, errno: i32) {
+        panic!("nobody hears: {errno}");
     }
 }
 
@@ -156,22 +197,32 @@ fn is_shared(line: &str) -> bool {
 }
 
 fn starve() {
+    // A group of this program's own: no other is slowed down below.
+    nix::unistd::setpgid(nix::unistd::Pid::from_raw(0), nix::unistd::Pid::from_raw(0)).unwrap();
     let s = Session::new();
     let dir = temp_dir();
     let policy = developer(dir.path());
     assert_eq!(run(&s.session, &policy, "exit", &["0"]).0, Exit::Code(0));
     let spawner = s.spawner.pid().to_string();
     let before = priorities(s.spawner.pid());
-    let (exit, said) = run(&s.session, &policy, "starve", &[&spawner]);
+    let (exit, said) = run(&s.session, &policy, "starve", &[&spawner, "users too"]);
     assert!(exit.is_success(), "{said}");
-    assert!(said.lines().count() >= 12, "{said}");
     for line in said.lines() {
         assert!(line.ends_with(": EPERM"), "{line}");
     }
+    for name in SINGLE.iter().chain(&GROUPS).chain(&USERS) {
+        assert!(said.lines().any(|line| line.starts_with(&format!("{name}: "))), "{name}: {said}");
+    }
     assert_eq!(priorities(s.spawner.pid()), before);
-    // The same attacks get through where no filter stands in the way: Landlock alone does not stop them.
+    // The same attacks get through where no filter stands in the way: Landlock alone does not stop them. (Those on all that the user
+    // runs would slow down others here.)
     let (exit, said) = run(&s.session, &wall_without_scopes(), "starve", &[&spawner]);
-    assert!(exit.is_success() && said.lines().any(|line| line.ends_with(": succeeded")), "{said}");
+    assert!(exit.is_success(), "{said}");
+    // That wall has a filter of its own, for prlimit64(2) alone.
+    for name in SINGLE.iter().chain(&GROUPS).filter(|name| **name != "prlimit64") {
+        let passes = format!("{name}: succeeded");
+        assert!(said.lines().any(|line| line == passes), "{name}: {said}");
+    }
 }
 
 fn priorities(pid: i32) -> Vec<i32> {
@@ -201,42 +252,76 @@ fn agent(verb: &str, arguments: &[String]) {
             let environment = fs::read_to_string("/proc/self/environ").unwrap();
             println!("environ {}", environment.replace('\0', "\\0"));
         }
-        "starve" => attack(arguments[0].parse().unwrap()),
+        "starve" => attack(arguments[0].parse().unwrap(), arguments.len() > 1),
+        "terminal" => {
+            // SAFETY: plain numbers.
+            let leader = unsafe { libc::getsid(0) };
+            // SAFETY: plain numbers.
+            let group = unsafe { libc::tcgetpgrp(0) };
+            let own = std::process::id().cast_signed();
+            println!("{}", if (leader, group) == (own, own) { "leads" } else { "does not" });
+        }
         other => panic!("no verb {other}"),
     }
 }
 
+/// Attacks on one thread, on a process group, on all that a user runs.
+const SINGLE: [&str; 7] = [
+    "setpriority",
+    "ioprio_set",
+    "sched_setaffinity",
+    "sched_setscheduler",
+    "sched_setparam",
+    "sched_setattr",
+    "prlimit64",
+];
+const GROUPS: [&str; 2] = ["setpriority of its group", "ioprio_set of its group"];
+const USERS: [&str; 4] = [
+    "setpriority of its user",
+    "ioprio_set of its user",
+    "setpriority of one's own user",
+    "ioprio_set of one's own user",
+];
+
+/// As sched_setattr(2) takes it: SCHED_BATCH, one step nicer.
+const ATTRIBUTES: [u32; 12] = [48, 3, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0];
+
 /// Everything that slows, pins or limits each thread of a process down; a line each.
-fn attack(victim: i32) {
+fn attack(victim: i32, users_too: bool) {
+    const IDLE: i64 = 3 << 13;
+    let say = |name: &str, number, [a, b, c, d]: [i64; 4]| {
+        // SAFETY: plain numbers, and pointers to live values of the types that the calls read.
+        let result = unsafe { libc::syscall(number, a, b, c, d) };
+        let outcome = Errno::result(result)
+            .map_or_else(|errno| format!("{errno:?}"), |_| "succeeded".to_owned());
+        println!("{name}: {outcome}");
+    };
     for task in tasks(victim) {
         let task = i64::from(task);
         let (cpus, priority) = (1_u64, 0_i32);
         let limit = libc::rlimit { rlim_cur: 4096, rlim_max: 4096 };
-        let calls = [
-            ("setpriority", libc::SYS_setpriority, [0, task, 1, 0]),
-            ("ioprio_set", libc::SYS_ioprio_set, [1, task, 3 << 13, 0]),
-            (
-                "sched_setaffinity",
-                libc::SYS_sched_setaffinity,
-                [task, 8, &raw const cpus as i64, 0],
-            ),
-            (
-                "sched_setscheduler",
-                libc::SYS_sched_setscheduler,
-                [task, 3, &raw const priority as i64, 0],
-            ),
-            (
-                "prlimit64",
-                libc::SYS_prlimit64,
-                [task, i64::from(libc::RLIMIT_CORE), &raw const limit as i64, 0],
-            ),
+        let arguments = [
+            (libc::SYS_setpriority, [0, task, 1, 0]),
+            (libc::SYS_ioprio_set, [1, task, IDLE, 0]),
+            (libc::SYS_sched_setaffinity, [task, 8, &raw const cpus as i64, 0]),
+            (libc::SYS_sched_setscheduler, [task, 3, &raw const priority as i64, 0]),
+            (libc::SYS_sched_setparam, [task, &raw const priority as i64, 0, 0]),
+            (libc::SYS_sched_setattr, [task, ATTRIBUTES.as_ptr() as i64, 0, 0]),
+            (libc::SYS_prlimit64, [task, i64::from(libc::RLIMIT_CORE), &raw const limit as i64, 0]),
         ];
-        for (name, number, [a, b, c, d]) in calls {
-            // SAFETY: plain numbers, and pointers to live values of the types that the calls read.
-            let result = unsafe { libc::syscall(number, a, b, c, d) };
-            let outcome = Errno::result(result)
-                .map_or_else(|errno| format!("{errno:?}"), |_| "succeeded".to_owned());
-            println!("{name} {task}: {outcome}");
+        for (name, (number, arguments)) in SINGLE.iter().zip(arguments) {
+            say(name, number, arguments);
         }
+    }
+    let group = nix::unistd::getpgid(Some(nix::unistd::Pid::from_raw(victim))).unwrap();
+    let group = i64::from(group.as_raw());
+    say(GROUPS[0], libc::SYS_setpriority, [1, group, 1, 0]);
+    say(GROUPS[1], libc::SYS_ioprio_set, [2, group, IDLE, 0]);
+    if users_too {
+        let user = i64::from(nix::unistd::getuid().as_raw());
+        say(USERS[0], libc::SYS_setpriority, [2, user, 1, 0]);
+        say(USERS[1], libc::SYS_ioprio_set, [3, user, IDLE, 0]);
+        say(USERS[2], libc::SYS_setpriority, [2, 0, 1, 0]);
+        say(USERS[3], libc::SYS_ioprio_set, [3, 0, IDLE, 0]);
     }
 }

@@ -8,6 +8,7 @@ use casemate_audit::Found;
 use casemate_protocol::policy::{Diff, Policy};
 use casemate_protocol::tier::Tier;
 use casemate_protocol::token::Audience;
+use casemate_protocol::worker::{StartError, StartEvent};
 
 use crate::client::{Client, text_of};
 use crate::harness::{ALL, Slot, call};
@@ -77,4 +78,21 @@ fn another_session_is_not_learned_from() {
     let token = slot.token(Audience::Control);
     assert_eq!(call(address, "GET", "/v1/learned", Some(&token), "").0, 404);
     worker.stop();
+}
+
+/// By its configuration a worker in a Pod would serve without a wall.
+#[test]
+fn in_a_pod_nobody_is_learned_from() {
+    for (tier, who) in ALL {
+        let mut slot = Slot::new(tier, who);
+        slot.config.learn = Some(Vec::new());
+        let pod = ["env", "KUBERNETES_SERVICE_HOST=10.96.0.1", "KUBERNETES_SERVICE_PORT=443"];
+        let mut worker = slot.start_by(pod.map(str::to_owned).into());
+        let event = worker.outcome();
+        let StartEvent::Failed { error: StartError::Forbidden { message } } = &event else {
+            panic!("{tier} {who:?}: {event:?}\n{}", worker.log());
+        };
+        assert!(message.contains("not in a Pod"), "{message}");
+        assert_eq!(worker.wait().code(), Some(77));
+    }
 }

@@ -167,6 +167,9 @@ fn a_token_opens_its_own_session_or_the_worker_and_never_the_other() {
         assert_eq!(code, 200);
         let status: WorkerStatus = serde_json::from_str(&body).unwrap();
         assert_eq!(status.session, hosted.config.session);
+        // What the kernel counts by user it counts for all of them together, and that is said.
+        let counted = "counted by the kernel for all that this user runs, so any of it can use them up: processes, ";
+        assert!(status.enforcement.iter().any(|line| line.starts_with(counted)), "{status:?}");
     }
     let (code, body) = status(&many.own_token());
     assert_eq!(code, 200);
