@@ -11,9 +11,11 @@ use std::process::{Command, Stdio};
 use casemate_protocol::ids::{Generation, Incarnation, SessionId, SlotId};
 use casemate_protocol::slot::paths::{self, variable};
 use casemate_protocol::slot::{
-    Bind, BindEvent, BindRefusal, Canary, SlotClaims, SlotConfig, SlotPolicy, SlotStatus, Terms,
+    Bind, BindEvent, BindRefusal, Canary, CertificateFiles, SlotClaims, SlotConfig, SlotPolicy,
+    SlotStatus, Terms,
 };
 use casemate_protocol::tier::Tier;
+use casemate_protocol::tls::Certificate;
 use casemate_protocol::token::{Audience, Claims, SigningSecret};
 use casemate_protocol::worker::{AgentCommand, StartEvent};
 use nix::sys::signal::{Signal, kill};
@@ -107,6 +109,14 @@ impl Pod {
     /// On the volume.
     pub(crate) fn part(&self, name: &str) -> PathBuf {
         self.at("volume").join(name)
+    }
+
+    /// As a Secret of type `kubernetes.io/tls` has it.
+    pub(crate) fn give_certificate(&mut self, certificate: &Certificate) {
+        fs::write(self.at("slot").join("tls.crt"), &certificate.chain).unwrap();
+        fs::write(self.at("slot").join("tls.key"), &certificate.key).unwrap();
+        self.config.tls =
+            Some(CertificateFiles { chain: paths::CHAIN.into(), key: paths::KEY.into() });
     }
 
     pub(crate) fn slot(&self) -> SlotId {
