@@ -10,16 +10,17 @@ use casemate_protocol::codes::close;
 use casemate_protocol::relay::PIECE;
 use casemate_protocol::relay::frame::{Frame, Packet};
 use casemate_protocol::relay::supervisor::Taken;
-use futures_util::SinkExt as _;
+use futures_util::{SinkExt as _, StreamExt as _};
 use hyper::upgrade::Upgraded;
 use tokio::io::AsyncWrite;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
+use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::{Error, Message};
 
 use super::pulse::{self, CLOSING, Listening, Pulse};
 use super::sender::Sender;
-use super::socket::flat;
+use super::socket::{flat, frame};
 use crate::hosted::live::Hosted;
 use crate::relay::attachment::Attachment;
 use crate::relay::driver::{FromClient, Sent};
@@ -63,6 +64,14 @@ async fn connections(attachment: &Attachment, conn: Conn, relay: &mpsc::Sender<F
         };
         match ended {
             Ended::Cut => attachment.cut(),
+            Ended::Closed(close) => {
+                let parting = parting(&mut stream, &mut sender, close);
+                tokio::select! {
+                    _ = timeout(CLOSING, parting) => {}
+                    () = attachment.arrived() => {}
+                }
+                attachment.cut();
+            }
             Ended::Over => {
                 let _ = timeout(CLOSING, farewell(&mut stream, &mut sender, attachment)).await;
                 attachment.drop_now();
@@ -75,6 +84,8 @@ async fn connections(attachment: &Attachment, conn: Conn, relay: &mpsc::Sender<F
 enum Ended {
     /// It broke, or there is a newer one.
     Cut,
+    /// So did the WebSocket, in order: the peer closed it, or is told why we do. To the attachment that is a cut.
+    Closed(Option<CloseFrame>),
     /// So did the attachment.
     Over,
 }
@@ -113,8 +124,8 @@ fn take(
     attachment: &Attachment,
     lines: &mut Vec<Sent>,
 ) -> Option<Ended> {
-    let frame = match message {
-        Some(Ok(Message::Binary(frame))) => frame,
+    let piece = match message {
+        Some(Ok(Message::Binary(piece))) => piece,
         Some(Ok(Message::Text(_))) => {
             attachment.breach("a frame is a binary message");
             return Some(Ended::Over);
@@ -123,11 +134,16 @@ fn take(
             attachment.breach("a piece is longer than 1 MiB");
             return Some(Ended::Over);
         }
-        Some(Ok(Message::Close(_)) | Err(_)) | None => return Some(Ended::Cut),
+        Some(Ok(Message::Close(_))) => return Some(Ended::Closed(None)),
+        Some(Err(error)) => {
+            let frame = pulse::breach(&error).map(|(code, words)| frame(code, words));
+            return Some(frame.map_or(Ended::Cut, |frame| Ended::Closed(Some(frame))));
+        }
+        None => return Some(Ended::Cut),
         // Pongs have served their purpose; pings are answered below us.
         Some(Ok(_)) => return None,
     };
-    match attachment.take(&frame) {
+    match attachment.take(&piece) {
         Ok(Some(taken)) => {
             lines.push(match taken {
                 Taken::Message(_, line) => Sent::Line(flat(line)),
@@ -168,6 +184,31 @@ async fn write(sender: &mut Sender<impl AsyncWrite + Unpin>, attachment: &Attach
     }
 }
 
+/// Answers the peer's close, or closes with this frame (RFC 6455 section 7.1.2).
+pub(super) async fn parting(
+    stream: &mut Listening,
+    sender: &mut Sender<impl AsyncWrite + Unpin>,
+    close: Option<CloseFrame>,
+) {
+    // First what was said already: the library says a close only where there is room for it.
+    if sender.send().await.is_err() {
+        return;
+    }
+    match close {
+        // The library's answer is said with the next read.
+        None => drop(stream.next().await),
+        Some(frame) => drop(stream.send(Message::Close(Some(frame))).await),
+    }
+    if sender.send().await.is_ok() {
+        read_on(stream).await;
+    }
+}
+
+/// Until the peer's close: with bytes unread the kernel would reset the connection, and what was said last be lost (tcp(7)).
+async fn read_on(stream: &mut Listening) {
+    while let Some(Ok(_)) = stream.next().await {}
+}
+
 /// The last frames, the answer to the client's `Bye` among them.
 async fn farewell(
     stream: &mut Listening,
@@ -185,7 +226,10 @@ async fn farewell(
         sender.queue(&Packet::from(&bye));
     }
     // First what was said already: the library says a close only where there is room for it.
-    if sender.send().await.is_ok() && stream.send(Message::Close(None)).await.is_ok() {
-        let _ = sender.send().await;
+    if sender.send().await.is_ok()
+        && stream.send(Message::Close(None)).await.is_ok()
+        && sender.send().await.is_ok()
+    {
+        read_on(stream).await;
     }
 }

@@ -126,6 +126,11 @@ impl<W: AsyncWrite + Unpin> Sender<W> {
         self.out.frame(OpCode::Data(Data::Binary), packet.head(), packet.body.clone());
     }
 
+    /// Queues a message as it is.
+    pub(super) fn message(&self, kind: Data, body: Bytes) {
+        self.out.frame(OpCode::Data(kind), &[], body);
+    }
+
     /// Queues a ping (RFC 6455 section 5.5.2).
     pub(super) fn ping(&self) {
         self.out.frame(OpCode::Control(Control::Ping), &[], Bytes::new());

@@ -16,7 +16,8 @@ use hyper::upgrade::Upgraded;
 use memchr::memchr2;
 use tokio::sync::mpsc;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
-use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::frame::Frame;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::{CloseCode, Data, OpCode};
 use tokio_tungstenite::tungstenite::{Bytes, Error, Message, Utf8Bytes};
 
 use super::pulse::{self, Pulse, Socket};
@@ -24,6 +25,9 @@ use crate::relay::backlog::Backlog;
 use crate::relay::driver::{FromClient, Sent};
 use crate::relay::outbox::{Item, Outbox};
 use crate::relay::shelf::Shelf;
+
+/// A message of more bytes goes in fragments of so many (RFC 6455 section 5.4): nobody has to hold all of it to send the first of it.
+const FRAGMENT: usize = 1024 * 1024;
 
 /// RFC 6455 section 5.5: a control frame carries 125 bytes at most, two of them the close code.
 const LONGEST_REASON: usize = 123;
@@ -153,13 +157,22 @@ async fn write(sink: &mut SplitSink<Socket, Message>, backlog: &Backlog, pulse: 
 }
 
 async fn send_line(sink: &mut SplitSink<Socket, Message>, line: Bytes) -> Result<(), Error> {
-    match Utf8Bytes::try_from(line) {
-        Ok(text) => sink.feed(Message::Text(text)).await,
-        Err(_) => {
-            tracing::error!("a line that is not UTF-8 was not sent");
-            Ok(())
-        }
+    let Ok(text) = Utf8Bytes::try_from(line) else {
+        tracing::error!("a line that is not UTF-8 was not sent");
+        return Ok(());
+    };
+    if text.len() <= FRAGMENT {
+        return sink.feed(Message::Text(text)).await;
     }
+    let mut rest = Bytes::from(text);
+    let mut kind = Data::Text;
+    while !rest.is_empty() {
+        let fragment = rest.split_to(rest.len().min(FRAGMENT));
+        let fragment = Frame::message(fragment, OpCode::Data(kind), rest.is_empty());
+        sink.feed(Message::Frame(fragment)).await?;
+        kind = Data::Continue;
+    }
+    Ok(())
 }
 
 async fn send_journal(
@@ -177,7 +190,7 @@ async fn send_journal(
     }
 }
 
-fn frame(code: u16, mut reason: String) -> CloseFrame {
+pub(super) fn frame(code: u16, mut reason: String) -> CloseFrame {
     let end = reason.floor_char_boundary(LONGEST_REASON);
     reason.truncate(end);
     CloseFrame { code: CloseCode::from(code), reason: reason.into() }

@@ -81,6 +81,7 @@ enum Word {
 pub struct Stdin {
     words: mpsc::UnboundedSender<Word>,
     pending: Rc<Cell<usize>>,
+    answers: Rc<Cell<usize>>,
     /// Notified whenever a line has been written.
     pub drained: Rc<Notify>,
 }
@@ -211,7 +212,7 @@ impl Stdin {
                 tell.notify_one();
             }
         });
-        Self { words, pending, drained }
+        Self { words, pending, answers: Rc::default(), drained }
     }
 
     /// Queues one line.
@@ -221,10 +222,25 @@ impl Stdin {
         let _ = self.words.send(Word::Line(line));
     }
 
+    /// Queues an answer of ours to a request of the agent's own.
+    pub fn answer(&self, line: Bytes) {
+        let length = line.len();
+        self.answers.set(self.answers.get() + length);
+        self.send(line);
+        let answers = Rc::clone(&self.answers);
+        self.then(move || answers.set(answers.get() - length));
+    }
+
     /// Does something once all that was queued is written whole; never, where it was not.
     pub fn then(&self, act: impl FnOnce() + 'static) {
         // As above.
         let _ = self.words.send(Word::Then(Box::new(act)));
+    }
+
+    /// Bytes of [`Self::answer`] that the agent has not read yet, or never will.
+    #[must_use]
+    pub fn unread_answers(&self) -> usize {
+        self.answers.get()
     }
 
     /// Bytes that the agent has not read yet.

@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::outbox::{Item, Outbox};
 use super::patience::{self, Patience};
 use super::receipts::Receipts;
-use super::shelf::Shelf;
+use super::shelf::{AGAIN, Shelf};
 
 /// More bytes than this are kept on disk.
 const MEMORY: usize = 1024 * 1024;
@@ -33,6 +33,8 @@ pub struct Attachment {
     ticket: String,
     end: RefCell<SupervisorEnd>,
     shelf: Shelf,
+    /// The last message for the shelf, while the disk has no room for it: the client may have it from here.
+    stuck: RefCell<Option<Bytes>>,
     arrival: RefCell<Option<Upgraded>>,
     /// A connection has come.
     arrived: Notify,
@@ -57,6 +59,7 @@ impl Attachment {
             end: RefCell::new(SupervisorEnd::new(epoch, ticket.clone(), MEMORY, 0)),
             ticket,
             shelf,
+            stuck: RefCell::default(),
             arrival: RefCell::default(),
             arrived: Notify::new(),
             receipts: Rc::new(Receipts::new(Rc::clone(&work))),
@@ -162,8 +165,10 @@ impl Attachment {
             while end.flow().wants_spooled() {
                 match self.shelf.pop() {
                     Ok(Some(line)) => end.flow_mut().unspooled(line.into()),
-                    // It waits for room on the disk, see `keep`.
-                    Ok(None) => break,
+                    Ok(None) => match self.stuck.take() {
+                        Some(line) => end.flow_mut().unspooled(line),
+                        None => break,
+                    },
                     Err(error) => {
                         tracing::error!(%error, "what was kept for a client cannot be read");
                         end.lose(close::INTERNAL, "what was kept for you is lost: attach anew");
@@ -220,15 +225,20 @@ impl Attachment {
         }
     }
 
-    /// Keeps a message. A full disk or spool keeps the relay waiting instead of losing anything.
+    /// Keeps a message. A full disk or spool keeps the relay waiting instead of losing anything, until the client has taken enough.
     async fn keep(&self, line: Bytes) {
         self.shelf.room().await;
         self.wait_for_a_reader(line.len()).await;
         let kept = self.end.borrow_mut().push(line);
-        if let Kept::Spool(line) = kept {
-            self.shelf.append(&line).await;
-        }
         self.work.notify_one();
+        let Kept::Spool(line) = kept else { return };
+        let mut next = Some(line);
+        while let Some(line) = next.filter(|line| !self.shelf.append(line)) {
+            self.stuck.replace(Some(line));
+            self.work.notify_one();
+            let _ = timeout(AGAIN, self.room.notified()).await;
+            next = self.stuck.take();
+        }
     }
 
     /// Where a message would go to the disk although its client reads: see [`patience`].
@@ -259,5 +269,54 @@ async fn at(when: Option<Instant>) {
     match when {
         Some(when) => sleep_until(when).await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use casemate_protocol::relay::flow::{Brought, Flow};
+
+    use super::*;
+    use crate::relay::spool::Spool;
+
+    #[test]
+    fn on_a_full_disk_whoever_reads_is_not_held_up() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let dir = tempfile::tempdir().unwrap();
+            // A file, which nothing can be made in.
+            std::fs::write(dir.path().join("full"), "").unwrap();
+            let shelf = Shelf::new(Spool::new(dir.path().join("full"), 1), 1 << 30);
+            let attachment = Attachment::new(1, "ticket".into(), shelf);
+            attachment.end.borrow_mut().opened();
+            let mut client = Flow::client();
+            client.opened();
+            let outbox = Outbox::new(Rc::default());
+            let line = |number: u8| vec![number; MEMORY * 2 / 3];
+            for number in 0..12 {
+                outbox.put(Item::Line(line(number).into()));
+            }
+            outbox.put(Item::Close(close::NORMAL, "end".into()));
+            let read = async {
+                let mut number = 0;
+                while number < 12 {
+                    while let Some(frame) = client.frame() {
+                        attachment.take(&frame.to_bytes()).unwrap();
+                    }
+                    let Some(frame) = attachment.frame() else {
+                        attachment.work().await;
+                        continue;
+                    };
+                    let brought = client.take(&frame.to_bytes()).unwrap();
+                    if let Brought::Message(seq, got) = brought {
+                        assert!(got == line(number), "{number}");
+                        client.settled(seq);
+                        number += 1;
+                    }
+                }
+            };
+            let both = async { tokio::join!(read, attachment.fill(&outbox)) };
+            timeout(60 * AGAIN, both).await.expect("held up");
+        });
     }
 }

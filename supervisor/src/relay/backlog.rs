@@ -6,9 +6,10 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use casemate_protocol::codes::close;
 use tokio::sync::Notify;
+use tokio::time::timeout;
 
 use super::outbox::{Item, Outbox};
-use super::shelf::Shelf;
+use super::shelf::{AGAIN, Shelf};
 
 /// More bytes than this are kept on disk.
 const MEMORY: usize = 1024 * 1024;
@@ -29,6 +30,8 @@ pub struct Backlog {
     here: Cell<usize>,
     shelf: Shelf,
     filled: Notify,
+    /// The client has taken something.
+    taken: Notify,
 }
 
 // === impl Backlog ===
@@ -37,7 +40,13 @@ impl Backlog {
     /// Nothing waits.
     #[must_use]
     pub fn new(shelf: Shelf) -> Self {
-        Self { entries: RefCell::default(), here: Cell::new(0), shelf, filled: Notify::new() }
+        Self {
+            entries: RefCell::default(),
+            here: Cell::new(0),
+            shelf,
+            filled: Notify::new(),
+            taken: Notify::new(),
+        }
     }
 
     /// Takes what the relay has for the client, until its close.
@@ -60,13 +69,19 @@ impl Backlog {
         }
     }
 
+    /// Keeps a line. A full disk or shelf keeps the relay waiting, until the client has taken enough.
     async fn keep(&self, line: Bytes) {
-        if self.entries.borrow().is_empty() || self.here.get() + line.len() <= MEMORY {
-            self.here.set(self.here.get() + line.len());
-            return self.entries.borrow_mut().push_back(Entry::Here(Item::Line(line)));
+        loop {
+            if self.entries.borrow().is_empty() || self.here.get() + line.len() <= MEMORY {
+                self.here.set(self.here.get() + line.len());
+                return self.entries.borrow_mut().push_back(Entry::Here(Item::Line(line)));
+            }
+            self.shelf.room().await;
+            if self.shelf.append(&line) {
+                break;
+            }
+            let _ = timeout(AGAIN, self.taken.notified()).await;
         }
-        self.shelf.room().await;
-        self.shelf.append(&line).await;
         let mut entries = self.entries.borrow_mut();
         match entries.back_mut() {
             Some(Entry::Shelved(count)) => *count += 1,
@@ -78,6 +93,7 @@ impl Backlog {
     pub async fn next(&self) -> Item {
         loop {
             if let Some(item) = self.pop() {
+                self.taken.notify_one();
                 return item;
             }
             self.filled.notified().await;
@@ -124,6 +140,31 @@ mod tests {
 
     use super::super::spool::Spool;
     use super::*;
+
+    #[test]
+    fn on_a_full_disk_whoever_reads_is_not_held_up() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let dir = tempfile::tempdir().unwrap();
+            // A file, which nothing can be made in.
+            std::fs::write(dir.path().join("full"), "").unwrap();
+            let backlog = Backlog::new(Shelf::new(Spool::new(dir.path().join("full"), 1), 1 << 30));
+            let outbox = Outbox::new(Rc::new(Notify::new()));
+            let line = |number: u8| vec![number; MEMORY * 2 / 3];
+            for number in 0..12 {
+                outbox.put(Item::Line(line(number).into()));
+            }
+            outbox.put(Item::Close(1000, "end".into()));
+            let read = async {
+                for number in 0..12 {
+                    let Item::Line(got) = backlog.next().await else { panic!("no line") };
+                    assert!(got == line(number), "{number}");
+                }
+            };
+            let both = async { tokio::join!(read, backlog.fill(&outbox)) };
+            timeout(60 * AGAIN, both).await.expect("held up");
+        });
+    }
 
     #[test]
     fn lines_come_out_in_order_whether_they_were_in_memory_or_on_the_disk() {

@@ -132,7 +132,11 @@ pub async fn run(
             Woken::Order(order) => carry_out(&mut generation, order).await,
             Woken::Agent(Ok(Line::End)) => generation.agent_closed_stdout().await,
             Woken::Agent(Ok(line)) => {
-                if generation.agent_lines(line) > MANY {
+                let bytes = generation.agent_lines(line);
+                // A process that it left behind may fill its output without a pause.
+                if let Some(exit) = generation.agent_end() {
+                    generation.agent_exited(exit).await;
+                } else if bytes > MANY {
                     // Whoever sends them on has its turn before the next are read.
                     generation.settle();
                     yield_now().await;
@@ -144,7 +148,7 @@ pub async fn run(
             }
             Woken::AgentExit(exit) => generation.agent_exited(exit).await,
             Woken::Blocked => {
-                generation.blocked();
+                generation.blocked().await;
                 blocked = Some(Blocked::Told);
             }
             Woken::Tick => generation.handle(Event::Tick),
@@ -211,12 +215,10 @@ async fn wait(
     let written = generation.written();
     let session = generation.session();
     let told = generation.told();
-    let agent_drained = generation
-        .agent()
-        .as_ref()
-        .filter(|agent| agent.stdin.pending() > AGENT_BEHIND)
-        .map(|agent| Rc::clone(&agent.stdin.drained));
-    let behind = agent_drained.is_some();
+    let stdin = generation.agent().as_ref().map(|agent| &agent.stdin);
+    let behind = stdin.is_some_and(|stdin| stdin.pending() > AGENT_BEHIND);
+    let agent_drained =
+        stdin.filter(|_| behind || blocked.is_some()).map(|stdin| Rc::clone(&stdin.drained));
     let patience = match blocked {
         Some(Blocked::Since(since)) => Some(since + generation.blocked_ttl()),
         Some(Blocked::Told) | None => None,
@@ -226,7 +228,7 @@ async fn wait(
         () = written.notified() => Woken::Written,
         order = orders.recv() => order.map_or(Woken::Closed, Woken::Order),
         event = clients.recv(), if !behind => event.map_or(Woken::Closed, Woken::Client),
-        woken = from_agent(generation.agent()), if blocked.is_none() => woken,
+        woken = from_agent(generation.agent(), blocked.is_none()) => woken,
         () = notified(agent_drained) => Woken::Drained,
         () = drained.notified(), if blocked.is_some() => Woken::Drained,
         () = at(patience) => Woken::Blocked,
@@ -238,11 +240,11 @@ async fn wait(
 }
 
 /// Output before the end: what an agent wrote before it died is still its word.
-async fn from_agent(agent: &mut Option<Agent>) -> Woken {
+async fn from_agent(agent: &mut Option<Agent>, reads: bool) -> Woken {
     match agent {
         Some(agent) => tokio::select! {
             biased;
-            line = agent.stdout.next() => Woken::Agent(line),
+            line = agent.stdout.next(), if reads => Woken::Agent(line),
             exit = &mut agent.end => Woken::AgentExit(exit.ok()),
         },
         None => std::future::pending().await,

@@ -1,16 +1,15 @@
-//! A spool whose writer waits for room instead of losing anything: above a limit, and on a full disk.
+//! A spool whose writer waits for room instead of losing anything: above a limit, and on a full disk. Nobody who reads waits with it.
 
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::time::sleep;
 
 use super::spool::Spool;
 
 /// How long to wait until a full disk is tried again.
-const AGAIN: Duration = Duration::from_secs(1);
+pub const AGAIN: Duration = Duration::from_secs(1);
 
 /// See the module.
 #[derive(Debug)]
@@ -40,20 +39,18 @@ impl Shelf {
         }
     }
 
-    /// Appends a message, however long the disk is full.
-    pub async fn append(&self, line: &[u8]) {
-        loop {
-            let appended = self.spool.borrow_mut().append(line);
-            match appended {
-                Ok(()) => return self.said.set(false),
-                Err(error) => {
-                    if !self.said.replace(true) {
-                        tracing::error!(%error, "no room to keep what a client has not taken: its agent waits");
-                    }
-                    sleep(AGAIN).await;
+    /// Appends a message; false where the disk is full. Then it is tried again after [`AGAIN`], unless the client takes it first.
+    pub fn append(&self, line: &[u8]) -> bool {
+        match self.spool.borrow_mut().append(line) {
+            Ok(()) => self.said.set(false),
+            Err(error) => {
+                if !self.said.replace(true) {
+                    tracing::error!(%error, "no room to keep what a client has not taken: its agent waits");
                 }
+                return false;
             }
         }
+        true
     }
 
     /// Takes the oldest message out; `None` where there is none.

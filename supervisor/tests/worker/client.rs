@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
-use tokio_tungstenite::tungstenite::protocol::CloseFrame;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Error, Message};
 
 use crate::harness::LONG;
@@ -52,6 +52,25 @@ impl Client {
         pin: Option<&Pin>,
         headers: &[(&str, &str)],
     ) -> Result<Self, u16> {
+        Self::attach_by(address, pin, headers, None)
+    }
+
+    /// One that takes no frame of more bytes than these.
+    pub(crate) fn attach_narrow(
+        address: SocketAddr,
+        headers: &[(&str, &str)],
+        frame: usize,
+    ) -> Self {
+        let config = WebSocketConfig::default().max_frame_size(Some(frame));
+        Self::attach_by(address, None, headers, Some(config)).unwrap()
+    }
+
+    fn attach_by(
+        address: SocketAddr,
+        pin: Option<&Pin>,
+        headers: &[(&str, &str)],
+        config: Option<WebSocketConfig>,
+    ) -> Result<Self, u16> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let connected = runtime.block_on(async {
             let stream = TcpStream::connect(address).await.unwrap();
@@ -61,7 +80,7 @@ impl Client {
                 let name: hyper::header::HeaderName = name.parse().unwrap();
                 request.headers_mut().insert(name, value.parse().unwrap());
             }
-            tokio_tungstenite::client_async(request, stream).await
+            tokio_tungstenite::client_async_with_config(request, stream, config).await
         });
         match connected {
             Ok((socket, response)) => {

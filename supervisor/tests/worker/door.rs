@@ -129,3 +129,19 @@ fn a_message_over_several_lines_reaches_the_agent_as_one() {
     assert_eq!(answer["result"]["protocolVersion"], 1, "{answer}");
     worker.stop();
 }
+
+/// A client that takes no frame above 1 MiB, as RFC 6455 lets it.
+#[test]
+fn a_long_message_comes_in_fragments_of_1_mib_at_most() {
+    let slot = Slot::new(Tier::Domain, Who::User);
+    let (worker, address) = slot.serve();
+    let headers = [("authorization", &*format!("Bearer {}", slot.token(Audience::Attach)))];
+    let mut client = Client::attach_narrow(address, &headers, 1 << 20);
+    client.initialize();
+    let session = client.new_session();
+    for length in [(1 << 20) - 1000, 1 << 20, 5 << 20] {
+        let (stop, text) = client.turn(&session, &format!("!updates 1 {length}"));
+        assert_eq!((&*stop, text.len()), ("end_turn", length));
+    }
+    worker.stop();
+}

@@ -82,12 +82,16 @@ fn an_agent_that_closes_its_output_and_lives_on_is_ended() {
 }
 
 /// Answers just as much as opens a turn, then does what is put in.
-const TURN: &str = r#"
+pub(crate) const TURN: &str = r#"
     answer() { echo "{\"jsonrpc\":\"2.0\",\"id\":$1,\"result\":{\"protocolVersion\":1,\"sessionId\":\"s\"}}"; }
     read -r line; answer 1
     read -r line; answer 2
     read -r line
 "#;
+
+/// Leaves a process behind that fills the output without a pause.
+const FLOOD: &str =
+    r#"yes '{"method":"$/cancel_request","params":{"requestId":9}}' & sleep 0.2; exit 3"#;
 
 #[test]
 fn exit_end_of_output_and_death_in_a_turn_are_told_apart_also_where_a_grandchild_holds_the_output()
@@ -100,6 +104,7 @@ fn exit_end_of_output_and_death_in_a_turn_are_told_apart_also_where_a_grandchild
         ("sleep 600 & exit 3", 3, "the agent ended with exit code 3", true),
         ("sleep 600 & kill -KILL $$", 137, "the agent ended with signal 9 (SIGKILL)", true),
         ("setsid sleep 600 & exec >&-; exit 4", 4, "the agent ended with exit code 4", true),
+        (FLOOD, 3, "the agent ended with exit code 3", true),
     ] {
         let mut slot = Slot::new(Tier::Domain, Who::User);
         let script = format!("{TURN}{last}");
@@ -117,6 +122,30 @@ fn exit_end_of_output_and_death_in_a_turn_are_told_apart_also_where_a_grandchild
         assert!(matches!(closed, Closed::With(4003, _)), "{last}: {closed:?}");
         assert_eq!(worker.wait().code(), Some(code), "{last}");
     }
+}
+
+#[test]
+fn an_agent_that_asks_without_end_and_reads_no_answer_is_read_no_further_and_then_ended() {
+    let mut slot = Slot::new(Tier::Domain, Who::User);
+    slot.config.blocked_ttl = 5;
+    let ask = r#"{"id":%.0f,"method":"session/request_permission","params":{"sessionId":"s"}}"#;
+    // Hundreds of megabytes of refusals.
+    let script = format!("{TURN}seq -f '{ask}' 1000 9999999");
+    slot.config.agent.argv = ["/bin/sh", "-c", &script].map(str::to_owned).to_vec();
+    let (mut worker, mut client, session) = attached(&slot);
+    let id = client.prompt(&session, "work");
+    // As many as may be open.
+    for _ in 0..256 {
+        assert_eq!(client.receive().unwrap()["method"], "session/request_permission");
+    }
+    std::thread::sleep(Duration::from_secs(2));
+    let peak = crate::slow::peak(worker.pid().as_raw());
+    let (answer, _) = client.answer(id);
+    let said = answer["error"]["message"].as_str().unwrap();
+    assert!(said.contains("asked without end and for 5 s read nothing"), "{answer}");
+    assert_eq!(answer["error"]["data"]["casemate"]["delivery"], "interrupted", "{answer}");
+    assert!(peak < 48 * 1024, "{peak} KiB");
+    assert_eq!(worker.wait().code(), Some(70));
 }
 
 #[test]
@@ -219,6 +248,9 @@ fn noise_and_orphans_and_forwarded_signals() {
     let slot = Slot::new(Tier::Domain, Who::User);
     let (worker, mut client, session) = attached(&slot);
     assert_eq!(client.turn(&session, "!garbage").0, "end_turn");
+    // What was no message is in the worker's log, and told apart from what was.
+    let said = "the agent wrote no message (not a JSON object";
+    eventually("a line in the log", || worker.log().contains(said));
     // A double fork: the orphan is the worker's to reap, and no zombie stays.
     client.shell(&session, "sh -c 'sh -c \"sleep 0.1\" & exit 0'");
     eventually("no zombie", || {

@@ -10,6 +10,7 @@ use casemate_protocol::tier::Tier;
 use casemate_protocol::token::Audience;
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 use tokio_tungstenite::WebSocketStream;
@@ -117,10 +118,32 @@ impl Door {
 
     /// One frame, acknowledged at once.
     fn read(&mut self) {
+        let message = self.next_within(LONG).expect("no frame");
+        self.take(message);
+    }
+
+    /// What comes in this time, acknowledged at once.
+    pub(crate) fn listen(&mut self, time: Duration) {
+        let until = Instant::now() + time;
+        while let Some(message) = self.next_within(until.saturating_duration_since(Instant::now()))
+        {
+            self.take(message);
+        }
+    }
+
+    fn next_within(&mut self, time: Duration) -> Option<Message> {
         let socket = self.socket.as_mut().expect("a connection");
-        let next = async { tokio::time::timeout(LONG, socket.next()).await };
-        let message = self.runtime.block_on(next);
-        let message = message.expect("no frame").expect("an end").expect("a broken connection");
+        let next = async { tokio::time::timeout(time, socket.next()).await };
+        let message = self.runtime.block_on(next).ok()?;
+        Some(message.expect("an end").expect("a broken connection"))
+    }
+
+    /// The number of the last message of ours that was acknowledged.
+    pub(crate) fn acknowledged(&self) -> u64 {
+        self.flow.reach().acked
+    }
+
+    fn take(&mut self, message: Message) {
         let Message::Binary(frame) = message else { return };
         match self.flow.take(&frame).unwrap() {
             Brought::Nothing | Brought::Ahead(..) => {}
@@ -136,11 +159,54 @@ impl Door {
         self.flush();
     }
 
+    /// Bytes on the connection, below the WebSocket.
+    pub(crate) fn send_raw(&mut self, bytes: &[u8]) {
+        let stream = self.socket.as_mut().expect("a connection").get_mut();
+        self.runtime.block_on(stream.write_all(bytes)).unwrap();
+    }
+
+    /// The code of the WebSocket's close, which ends all that the worker says.
+    pub(crate) fn closed(&mut self) -> Option<u16> {
+        let socket = self.socket.as_mut().expect("a connection");
+        loop {
+            let next = async { tokio::time::timeout(LONG, socket.next()).await };
+            let message = self.runtime.block_on(next).expect("no close").expect("an end");
+            match message.expect("a broken connection") {
+                Message::Close(frame) => return frame.map(|frame| frame.code.into()),
+                // What came whole is had: it will not come again.
+                Message::Binary(frame) => match self.flow.take(&frame).unwrap() {
+                    Brought::Message(seq, line) => {
+                        self.received += 1;
+                        self.got.push(serde_json::from_slice(&line).unwrap());
+                        self.flow.settled(seq);
+                    }
+                    Brought::Bye(code, reason) => self.bye = Some((code, reason)),
+                    _ => {}
+                },
+                _ => {}
+            }
+        }
+    }
+
+    /// How the worker ended the attachment.
+    pub(crate) fn bye(&self) -> Option<(u16, String)> {
+        self.bye.clone()
+    }
+
     fn request(&mut self, method: &str, params: Value) -> u64 {
         self.next += 1;
         let line = json!({"jsonrpc": "2.0", "id": self.next, "method": method, "params": params});
         assert_eq!(self.flow.push(line.to_string().into_bytes()), Kept::Here);
         self.flush();
+        self.next
+    }
+
+    /// A message that nobody answers; its number.
+    pub(crate) fn notify(&mut self, method: &str, params: Value) -> u64 {
+        let line = json!({"jsonrpc": "2.0", "method": method, "params": params});
+        assert_eq!(self.flow.push(line.to_string().into_bytes()), Kept::Here);
+        self.flush();
+        self.next += 1;
         self.next
     }
 
@@ -173,7 +239,7 @@ impl Door {
 }
 
 /// The numbers of the agent's chunks, in their order.
-fn numbers(messages: &[Value]) -> Vec<u64> {
+pub(crate) fn numbers(messages: &[Value]) -> Vec<u64> {
     let text = |message: &Value| {
         let text = message["params"]["update"]["content"]["text"].as_str()?.to_owned();
         let digits: String = text.chars().take_while(char::is_ascii_digit).collect();

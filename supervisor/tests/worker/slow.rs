@@ -10,10 +10,11 @@ use casemate_protocol::worker::Activity;
 use serde_json::{Value, json};
 
 use crate::client::{Client, text_of};
-use crate::harness::{Slot, Who, call, eventually};
+use crate::harness::{LONG, Slot, Who, call, eventually};
+use crate::resumable::{Door, numbers};
 
 /// Peak resident memory of a process, in KiB.
-fn peak(pid: i32) -> u64 {
+pub(crate) fn peak(pid: i32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
@@ -65,17 +66,52 @@ fn an_agent_does_not_wait_for_a_client_that_does_not_read_and_hears_its_cancel()
     eventually("an empty spool", || kept(&slot) == 0);
 
     // More than anybody keeps, and a cancel in the middle of it.
-    let id = client.prompt(&session, "!updates 400000 65536");
-    eventually("a flood", || kept(&slot) > 20_000_000);
-    let asked = Instant::now();
-    let params = json!({"sessionId": session});
-    client.send_text(
-        &json!({"jsonrpc": "2.0", "method": "session/cancel", "params": params}).to_string(),
-    );
-    eventually("the end of a cancelled turn", || !is_busy(&slot, address));
-    println!("a cancel under a flood that nobody reads: {:?}", asked.elapsed());
-    assert_eq!(client.answer(id).0["result"]["stopReason"], "cancelled");
+    let took: Vec<Duration> = (0..ROUNDS)
+        .map(|_| {
+            let id = client.prompt(&session, "!updates 400000 65536");
+            eventually("a flood", || kept(&slot) > 20_000_000);
+            let asked = Instant::now();
+            let cancel = json!({"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": session}});
+            client.send_text(&cancel.to_string());
+            let took = until_idle(&slot, address, asked);
+            assert_eq!(client.answer(id).0["result"]["stopReason"], "cancelled");
+            took
+        })
+        .collect();
+    println!("a cancel under a flood that nobody reads, plain door: {took:?}");
     worker.stop();
+}
+
+#[test]
+fn a_cancel_is_obeyed_at_the_resumable_door_as_well_while_its_client_does_not_read() {
+    let slot = Slot::new(Tier::Domain, Who::User);
+    let (worker, address) = slot.serve();
+    let mut door = Door::attach(address, &slot.token(Audience::Attach));
+    let session = door.session();
+    let took: Vec<Duration> = (0..ROUNDS)
+        .map(|_| {
+            let id = door.prompt(&session, "!updates 400000 65536");
+            eventually("a flood", || kept(&slot) > 20_000_000);
+            let asked = Instant::now();
+            door.notify("session/cancel", json!({"sessionId": session}));
+            let took = until_idle(&slot, address, asked);
+            assert_eq!(door.answer(id).0["result"]["stopReason"], "cancelled");
+            took
+        })
+        .collect();
+    println!("a cancel under a flood that nobody reads, resumable door: {took:?}");
+    worker.stop();
+}
+
+/// How often a figure is taken.
+const ROUNDS: usize = 5;
+
+/// Until the agent has ended its turn, the asking included.
+fn until_idle(slot: &Slot, address: SocketAddr, since: Instant) -> Duration {
+    while is_busy(slot, address) {
+        assert!(since.elapsed() < LONG, "a cancelled turn does not end");
+    }
+    since.elapsed()
 }
 
 #[test]
@@ -106,5 +142,33 @@ fn where_no_more_can_be_kept_the_agent_waits_and_then_its_turn_is_cancelled_with
     let control = slot.token(Audience::Control);
     let metrics = call(address, "GET", "/metrics", Some(&control), "").1;
     assert!(metrics.contains("\ncasemate_blocked_turns_total 1\n"), "{metrics}");
+    worker.stop();
+}
+
+/// The same where the client is away, and comes back by its ticket.
+#[test]
+fn a_full_spool_at_the_resumable_door_loses_nothing_and_the_turn_is_cancelled_with_a_reason() {
+    let mut slot = Slot::new(Tier::Domain, Who::User);
+    (slot.config.kept, slot.config.blocked_ttl) = (8 << 20, 2);
+    let (worker, address) = slot.serve();
+    let mut door = Door::attach(address, &slot.token(Audience::Attach));
+    let session = door.session();
+    let id = door.prompt(&session, "!updates 4000 65536");
+    door.cut();
+    eventually("a turn that is given up", || worker.log().contains("its turn was cancelled"));
+    assert!((7 << 20..9 << 20).contains(&kept(&slot)), "{}", kept(&slot));
+    door.again().unwrap();
+    let (answer, updates) = door.answer(id);
+    assert_eq!(answer["result"]["stopReason"], "cancelled");
+    let numbers = numbers(&updates);
+    let whole: Vec<u64> = (1..=numbers.len() as u64).collect();
+    assert!((300..4000).contains(&numbers.len()) && numbers == whole, "{}", numbers.len());
+    let told = updates
+        .iter()
+        .filter(|update| update.to_string().contains("nobody took what the agent said for 2 s"));
+    assert_eq!(told.count(), 1);
+    eventually("an empty spool", || kept(&slot) == 0);
+    let id = door.prompt(&session, "on");
+    assert_eq!(door.answer(id).0["result"]["stopReason"], "end_turn");
     worker.stop();
 }

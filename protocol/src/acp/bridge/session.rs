@@ -5,6 +5,10 @@ use std::collections::{HashMap, VecDeque};
 use crate::acp::bridge::{Action, Link, Want, message};
 use crate::ids::SessionId;
 
+/// Lines kept for a conversation whose `session/new` is not answered, and their bytes; agents send a handful.
+pub(super) const HELD: usize = 1024;
+pub(super) const HELD_BYTES: usize = 16 * 1024 * 1024;
+
 /// Where a session's attachment stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum State {
@@ -87,6 +91,8 @@ pub(super) struct Session {
     pub(super) weak_said: bool,
     /// Lines about a conversation whose `session/new` is not answered yet.
     pub(super) held: Vec<Vec<u8>>,
+    /// Such a line found no room.
+    held_no_more: bool,
     /// The tool call that shows the re-attachment.
     pub(super) waking: Option<String>,
     /// This bridge made it.
@@ -124,6 +130,7 @@ impl Session {
             notices: Vec::new(),
             weak_said: false,
             held: Vec::new(),
+            held_no_more: false,
             waking: None,
             created: false,
             blank: *want == Want::Blank,
@@ -150,6 +157,17 @@ impl Session {
     pub(super) fn is_opening(&self) -> bool {
         matches!(self.state, State::Preparing(_, Step::Renew))
             || self.sent.values().any(|sent| sent.kind == Kind::New)
+    }
+
+    /// Keeps a line until the conversation that it is about is known; where there is no room that is said in the next turn.
+    pub(super) fn hold(&mut self, line: &str) {
+        let bytes: usize = self.held.iter().map(Vec::len).sum();
+        if self.held.len() < HELD && bytes + line.len() <= HELD_BYTES {
+            self.held.push(line.as_bytes().to_vec());
+        } else if !std::mem::replace(&mut self.held_no_more, true) {
+            let text = "the agent said more before this conversation was open than is kept; the rest of that is lost";
+            self.notices.push(text.into());
+        }
     }
 
     /// The numbers of the prompts that are sent and not answered, in order.

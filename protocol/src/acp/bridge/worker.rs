@@ -8,11 +8,11 @@ use crate::acp::fault::Fault;
 use crate::acp::frame::{self, Frame};
 use crate::codes::{Delivery, rpc};
 
-/// Lines kept for a conversation whose `session/new` is not answered; agents send a handful.
-const HELD: usize = 1024;
-
 /// Requests of one agent that may wait for the host at once; an agent asks one or two.
 const ASKED: usize = 256;
+
+/// The bytes of their ids, which are kept.
+const ASKED_BYTES: usize = 1024 * 1024;
 
 impl Bridge {
     pub(super) fn worker_line(&mut self, link: Link, line: &[u8], out: &mut Vec<Action>) {
@@ -52,7 +52,10 @@ impl Bridge {
             let line = message::error(own, rpc::INVALID_PARAMS, &text);
             return out.push(Action::ToWorker(link, line));
         };
-        if self.asked.values().filter(|(asker, _)| *asker == link).count() >= ASKED {
+        let asked = self.asked.values().filter(|(asker, _)| *asker == link);
+        let (count, bytes) =
+            asked.fold((0, own.len()), |(count, bytes), (_, id)| (count + 1, bytes + id.len()));
+        if count >= ASKED || bytes > ASKED_BYTES {
             let text = "too many requests are unanswered";
             return out.push(Action::ToWorker(link, message::error(own, rpc::INTERNAL, text)));
         }
@@ -92,9 +95,7 @@ impl Bridge {
                 let line = frame.splice(vec![(range, edit::quote(id.as_str()))]);
                 out.push(Action::ToHost(line));
             }
-            _ if session.is_opening() && session.held.len() < HELD => {
-                session.held.push(frame.text().as_bytes().to_vec());
-            }
+            _ if session.is_opening() => session.hold(frame.text()),
             _ => out.push(Action::Log(format!("dropped {method}: it names another session"))),
         }
     }

@@ -90,7 +90,8 @@ impl Server {
             Owed::Nobody => {}
             Owed::Sender(id) => {
                 let text = format!("the request was dropped: {why}");
-                out.push(Action::ToAgent(error_line(id, rpc::INVALID_REQUEST, &text, None).into()));
+                let line = error_line(id, rpc::INVALID_REQUEST, &text, None);
+                out.push(Action::AnswerAgent(line.into()));
             }
             Owed::Asker(id) => {
                 let text = format!("the agent's answer was dropped: {why}");

@@ -12,6 +12,9 @@ use crate::codes::rpc;
 /// How many may be open at once. An agent that goes on asking is answered with an error.
 const MOST: usize = 256;
 
+/// How many bytes of them may be kept; one that is open alone may be as long as a line.
+const MOST_BYTES: usize = 16 * 1024 * 1024;
+
 /// What ends a permission request that nobody can answer any more.
 const CANCELLED: &str = r#"{"outcome":{"outcome":"cancelled"}}"#;
 
@@ -39,9 +42,26 @@ struct Ask {
 #[derive(Debug, Default)]
 pub(super) struct Asks(Vec<Ask>);
 
+// === impl Ask ===
+
+impl Ask {
+    /// The memory that it holds.
+    fn bytes(&self) -> usize {
+        let session = self.session.as_ref().map_or(0, String::len);
+        let permission = self.permission.as_ref().map_or(0, Bytes::len);
+        self.id.len() + self.key.len() + session + permission
+    }
+}
+
 // === impl Asks ===
 
 impl Asks {
+    /// Whether one more may be open.
+    fn has_room(&self, ask: &Ask) -> bool {
+        let bytes: usize = self.0.iter().map(Ask::bytes).sum();
+        self.0.is_empty() || (self.0.len() < MOST && bytes + ask.bytes() <= MOST_BYTES)
+    }
+
     /// When the first waiting one must be answered by us.
     pub(super) fn deadline(&self) -> Option<u64> {
         self.0
@@ -72,27 +92,29 @@ impl Server {
                 frame.method()
             )));
         }
-        if self.asks.0.len() >= MOST {
-            let message = "too many open requests: wait for answers first";
-            return out.push(Action::ToAgent(error_line(id, rpc::INTERNAL, message, None).into()));
-        }
         let permission = frame.method() == "session/request_permission";
         let client = self.client.as_ref().filter(|client| client.answered);
         let place = match client {
-            Some(client) if client.ready || !permission => {
-                out.push(Action::ToClient(client.conn, frame.line()));
-                Place::With(client.conn)
-            }
+            Some(client) if client.ready || !permission => Place::With(client.conn),
             _ if permission => Place::Waiting { until: self.permission_deadline(now) },
-            _ => return out.push(Action::ToAgent(nobody(id, frame.method()).into())),
+            _ => return out.push(Action::AnswerAgent(nobody(id, frame.method()).into())),
         };
-        self.asks.0.push(Ask {
+        let ask = Ask {
             id: id.to_owned(),
             key,
             permission: permission.then(|| Bytes::copy_from_slice(frame.text().as_bytes())),
             session: frame.session().and_then(frame::string).map(String::from),
             place,
-        });
+        };
+        if !self.asks.has_room(&ask) {
+            let message = "too many open requests: wait for answers first";
+            let line = error_line(id, rpc::INTERNAL, message, None);
+            return out.push(Action::AnswerAgent(line.into()));
+        }
+        if let Place::With(conn) = place {
+            out.push(Action::ToClient(conn, frame.line()));
+        }
+        self.asks.0.push(ask);
     }
 
     /// A client answered something.
@@ -118,7 +140,7 @@ impl Server {
             }
             Place::Waiting { .. } => {
                 let ask = self.asks.0.remove(index);
-                out.push(Action::ToAgent(lines::result(&ask.id, CANCELLED).into()));
+                out.push(Action::AnswerAgent(lines::result(&ask.id, CANCELLED).into()));
             }
         }
     }
@@ -142,7 +164,7 @@ impl Server {
                 return true;
             }
             if ask.permission.is_none() {
-                out.push(Action::ToAgent(nobody(&ask.id, "").into()));
+                out.push(Action::AnswerAgent(nobody(&ask.id, "").into()));
                 return false;
             }
             ask.place = Place::Waiting { until };
@@ -165,7 +187,7 @@ impl Server {
         self.asks.0.retain(|ask| {
             let ends = ask.permission.is_some() && wanted(ask);
             if ends {
-                out.push(Action::ToAgent(lines::result(&ask.id, CANCELLED).into()));
+                out.push(Action::AnswerAgent(lines::result(&ask.id, CANCELLED).into()));
             }
             !ends
         });

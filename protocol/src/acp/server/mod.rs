@@ -128,6 +128,9 @@ pub enum Action {
     StartAgent,
     /// Write one line to the agent's stdin (no line end included).
     ToAgent(Bytes),
+    /// The same, and it is an answer of ours to a request of the agent's own: what an agent that asks without end and reads nothing
+    /// has to thank itself for.
+    AnswerAgent(Bytes),
     /// Send one line to a client.
     ToClient(Conn, Bytes),
     /// Close a client's connection with a code of [`crate::codes::close`].

@@ -22,6 +22,12 @@ pub(super) const QUIET: u64 = 100;
 /// How long it may keep the next prompt waiting by not being quiet, in milliseconds.
 pub(super) const NOISY: u64 = 2_000;
 
+/// How many prompts may wait at once. People send one or two.
+pub(super) const MOST_WAITING: usize = 64;
+
+/// How many bytes they may have together; one that waits alone may be as long as a line.
+pub(super) const MOST_BYTES: usize = 16 * 1024 * 1024;
+
 /// The turn at the agent.
 #[derive(Debug)]
 struct Running {
@@ -97,6 +103,13 @@ impl Turns {
         self.settling.map(|settling| settling.until)
     }
 
+    /// Whether one more prompt, of so many bytes, may wait.
+    fn has_room(&self, length: usize) -> bool {
+        let bytes: usize = self.waiting.iter().map(|one| one.line.len()).sum();
+        self.waiting.is_empty()
+            || (self.waiting.len() < MOST_WAITING && bytes + length <= MOST_BYTES)
+    }
+
     /// The agent is gone.
     pub(super) fn abandon(&mut self) {
         self.running = None;
@@ -129,6 +142,13 @@ impl Server {
         let queue = self.turns.busy();
         if !queue && self.turns.settling.is_none() {
             return self.start_turn(conn, frame, &session, out);
+        }
+        if !self.turns.has_room(frame.text().len()) {
+            let message =
+                "too many prompts wait for the running turn: send this one when it has ended";
+            let fault = Fault::new(Delivery::NotDelivered);
+            let line = error_line(id, rpc::WORKER, message, Some(&fault));
+            return out.push(Action::ToClient(conn, line.into()));
         }
         let notice = queue.then(|| {
             self.turns.notices += 1;

@@ -19,6 +19,9 @@ use crate::relay::outbox::{Item, Outbox};
 const EXIT_AFTER_EOF: Duration = Duration::from_secs(3);
 /// How long what an agent left behind may hold its output open.
 const EOF_AFTER_EXIT: Duration = Duration::from_secs(2);
+/// A pipe holds no more than this (`/proc/sys/fs/pipe-max-size` by default): what comes after so much was not the agent's.
+const PIPE: usize = 1024 * 1024;
+
 impl Generation {
     /// The agent exited. What it left in the pipe is taken first, a bounded time: a process that it left behind may
     /// hold the pipe, and may even go on speaking.
@@ -129,12 +132,18 @@ impl Generation {
         agent.signal(Signal::SIGTERM);
         let deadline = Instant::now() + self.parts.grace;
         loop {
+            let (blocked, drained, written) = (self.is_blocked(), self.drained(), self.written());
             let Some(agent) = &mut self.agent else { return };
             let line = tokio::select! {
                 biased;
                 _ = &mut agent.end => return,
-                line = agent.stdout.next() => line,
                 () = tokio::time::sleep_until(deadline) => return,
+                line = agent.stdout.next(), if !blocked => line,
+                () = drained.notified(), if blocked => continue,
+                () = written.notified(), if blocked => {
+                    self.journal_written();
+                    continue;
+                }
             };
             match line {
                 Ok(Line::Text(line)) => self.agent_line(&line),
@@ -149,19 +158,23 @@ impl Generation {
         }
     }
 
-    /// Takes what is left in the agent's stdout; false where it was not closed in time.
+    /// Takes what is left in the agent's stdout; false where it was not closed in time, or more comes than can be kept.
     async fn drain_until_closed(&mut self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
+        let mut bytes = 0;
         loop {
             let Some(agent) = &mut self.agent else { return true };
             match tokio::time::timeout_at(deadline, agent.stdout.next()).await {
-                Ok(Ok(Line::Text(line))) => self.agent_line(&line),
+                Ok(Ok(Line::Text(line))) => {
+                    bytes += line.len();
+                    self.agent_line(&line);
+                }
                 Ok(Ok(Line::TooLong(outline))) => self.agent_line_too_long(&outline),
                 Ok(Ok(Line::End) | Err(_)) => return true,
                 Err(_) => return false,
             }
             self.settle();
-            if Instant::now() >= deadline {
+            if Instant::now() >= deadline || (bytes > PIPE && self.is_blocked()) {
                 return false;
             }
         }

@@ -19,9 +19,10 @@ use casemate_protocol::acp::server::{Action, Conn, Event, Saved, Server, Setting
 use casemate_protocol::audit;
 use casemate_protocol::codes::{close, exit};
 use casemate_protocol::worker::{Activity, AgentState, Evidence, Quiesce};
-use casemate_sandbox::Wall;
+use casemate_sandbox::{Exit, Wall};
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
+use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
@@ -46,6 +47,10 @@ use crate::words::chain;
 
 /// Why the agent's process runs, in the audit log.
 const AGENT: &str = "agent";
+
+/// More bytes than this of answers to an agent's own requests that it has not read, and it is read no further. Some forty thousand
+/// refusals: an agent that writes so many requests before it reads one answer could deadlock with any client.
+const UNREAD_ANSWERS: usize = 4 * 1024 * 1024;
 
 /// A line of fewer bytes is short: see [`own`].
 const SHORT: usize = 16 * 1024;
@@ -176,15 +181,29 @@ impl Generation {
         self.parts.told.clone()
     }
 
+    /// The agent's end, where it has come, whatever its output still brings.
+    pub fn agent_end(&mut self) -> Option<Option<Exit>> {
+        match self.agent.as_mut()?.end.try_recv() {
+            Ok(exit) => Some(Some(exit)),
+            Err(TryRecvError::Closed) => Some(None),
+            Err(TryRecvError::Empty) => None,
+        }
+    }
+
     /// The agent, to be waited for.
     pub fn agent(&mut self) -> &mut Option<Agent> {
         &mut self.agent
     }
 
-    /// More waits for a client than can be kept for it.
+    /// The agent is read no further: more waits for a client than can be kept for it, or the agent asks and asks and does not read
+    /// what it is answered.
     #[must_use]
     pub fn is_blocked(&self) -> bool {
-        self.clients.values().any(|outbox| outbox.is_full())
+        self.agent_is_deaf() || self.clients.values().any(|outbox| outbox.is_full())
+    }
+
+    fn agent_is_deaf(&self) -> bool {
+        self.agent.as_ref().is_some_and(|agent| agent.stdin.unread_answers() > UNREAD_ANSWERS)
     }
 
     /// How long that may last until the turn is cancelled.
@@ -194,7 +213,15 @@ impl Generation {
     }
 
     /// It has lasted so long.
-    pub fn blocked(&mut self) {
+    pub async fn blocked(&mut self) {
+        if self.agent_is_deaf() {
+            let seconds = self.parts.blocked_ttl.as_secs();
+            let cause = format!(
+                "the agent asked without end and for {seconds} s read nothing of what it was answered"
+            );
+            tracing::warn!(%cause, "the generation is over");
+            return self.end(&cause, exit::SOFTWARE).await;
+        }
         add(&self.parts.metrics.blocked_turns, 1);
         let seconds = self.parts.blocked_ttl.as_secs();
         let words = format!(
@@ -409,6 +436,10 @@ impl Generation {
         match action {
             Action::StartAgent => self.start_agent(),
             Action::ToAgent(line) => self.to_agent(line),
+            Action::AnswerAgent(line) => match &self.agent {
+                Some(agent) => agent.stdin.answer(line),
+                None => tracing::debug!("an answer for an agent that does not run"),
+            },
             Action::ToClient(conn, line) => self.to_client(conn, Item::Line(own(line))),
             Action::Close(conn, code, words) => {
                 // Out of the table at once: a superseded client is no attachment any more. The role knows.

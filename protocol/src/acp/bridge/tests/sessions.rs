@@ -113,6 +113,27 @@ fn updates_that_come_before_their_session_new_is_answered_are_kept_for_it() {
 }
 
 #[test]
+fn what_is_kept_before_a_session_new_is_answered_is_bounded_in_bytes_and_its_loss_is_told() {
+    let mut stage = Stage::initialized(None);
+    let id = stage.asks("session/new", json!({"cwd":"/x","mcpServers":[]}));
+    let session = SessionId::random();
+    let link = stage.attaches(&session, None, true);
+    let update = json!({"sessionUpdate":"x","filler":"x".repeat(3 << 20)});
+    let params = json!({"sessionId":"agent-1","update":update});
+    for _ in 0..20 {
+        stage.worker(link, &json!({"method":"session/update","params":params}));
+    }
+    stage.answers(link, id, json!({"sessionId":"agent-1"}));
+    assert_eq!(stage.told().len(), 1 + 5, "the answer, and five times 3 MiB");
+    let (prompt, next) = (stage.prompts(&session), stage.prompts(&session));
+    let told = stage.told();
+    assert_eq!(told.len(), 1, "told once");
+    assert!(told[0].to_string().contains("the rest of that is lost"), "{told:?}");
+    let sent: Vec<Value> = stage.sent(link).into_iter().map(|line| line["id"].clone()).collect();
+    assert!(sent.ends_with(&[json!(prompt), json!(next)]), "{sent:?}");
+}
+
+#[test]
 fn an_earlier_process_session_is_loaded_by_its_casemate_id() {
     let mut stage = Stage::initialized(None);
     let session = SessionId::random();

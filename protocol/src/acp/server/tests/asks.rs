@@ -122,3 +122,24 @@ fn an_agent_that_asks_without_end_is_refused() {
     let refused = room.agent(&permission("256", "s"));
     assert!(refused[0].contains(r#""id":256,"error":{"code":-32603"#), "{refused:?}");
 }
+
+#[test]
+fn what_an_agent_asks_is_bounded_in_bytes_but_one_question_alone_is_not() {
+    for attached in [true, false] {
+        let mut room = Room::in_turn();
+        if !attached {
+            room.leave(1);
+        }
+        let long = "x".repeat(16 << 20);
+        let ask = permission(&format!("\"{long}\""), "s");
+        let told = room.agent(&ask);
+        assert!(told == if attached { vec![format!("1< {ask}")] } else { none() });
+        // Neither its content nor another's id.
+        for id in ["2".to_owned(), format!("\"{}\"", &long[1..])] {
+            let refused = room.agent(&permission(&id, "s")).concat();
+            assert!(refused.starts_with(r#"agent< {"jsonrpc":"2.0","id":"#));
+            assert!(refused.contains(r#","error":{"code":-32603"#) && refused.contains("too many"));
+        }
+        room.client(1, r#"{"method":"session/cancel","params":{"sessionId":"s"}}"#);
+    }
+}

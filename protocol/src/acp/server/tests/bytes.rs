@@ -103,7 +103,10 @@ proptest! {
                 }
             }
             for action in &out {
-                let (Action::ToAgent(line) | Action::ToClient(_, line) | Action::Journal { line, .. }) =
+                let (Action::ToAgent(line)
+                | Action::AnswerAgent(line)
+                | Action::ToClient(_, line)
+                | Action::Journal { line, .. }) =
                     action
                 else {
                     continue;

@@ -34,7 +34,7 @@ fn written(action: &Action) -> String {
     let text = |line: &[u8]| String::from_utf8(line.to_vec()).unwrap();
     match action {
         Action::StartAgent => "start".into(),
-        Action::ToAgent(line) => format!("agent< {}", text(line)),
+        Action::ToAgent(line) | Action::AnswerAgent(line) => format!("agent< {}", text(line)),
         Action::ToClient(conn, line) => format!("{}< {}", conn.0, text(line)),
         Action::Close(conn, code, _) => format!("close {} {code}", conn.0),
         Action::Journal { session, line } => format!("journal {session} {}", text(line)),

@@ -164,7 +164,9 @@ impl Observer {
     fn watch(&mut self, action: &Action) {
         match action {
             Action::StartAgent => self.started += 1,
-            Action::ToAgent(line) => self.watch_agent(std::str::from_utf8(line).unwrap()),
+            Action::ToAgent(line) | Action::AnswerAgent(line) => {
+                self.watch_agent(std::str::from_utf8(line).unwrap())
+            }
             Action::ToClient(conn, line) => {
                 assert_eq!(Some(conn.0), self.current, "only the current client is spoken to");
                 self.watch_client(conn.0, std::str::from_utf8(line).unwrap());

@@ -1,6 +1,6 @@
 //! One turn at a time.
 
-use super::super::turns::{NOISY, QUIET};
+use super::super::turns::{MOST_BYTES, MOST_WAITING, NOISY, QUIET};
 use super::*;
 
 #[test]
@@ -212,4 +212,42 @@ fn a_turn_whose_answer_is_not_passed_on_ends_with_an_error() {
             [said("s", "again"), format!("agent< {}", prompt("4", "s", "again"))]
         );
     }
+}
+
+/// What a client is told whose prompt may not wait.
+fn turned_away(told: &[String], id: &str) -> bool {
+    let start = format!(r#"1< {{"jsonrpc":"2.0","id":{id},"error":{{"code":-32050,"#);
+    told.len() == 1
+        && told[0].starts_with(&start)
+        && told[0].ends_with(r#""data":{"casemate":{"delivery":"not_delivered"}}}}"#)
+}
+
+#[test]
+fn prompts_that_wait_are_bounded_in_number_and_whoever_finds_no_room_is_told() {
+    let mut room = Room::in_turn();
+    let first = 3;
+    for id in first..first + MOST_WAITING {
+        assert_eq!(room.client(1, &prompt(&id.to_string(), "s", "x")).len(), 1);
+    }
+    let told = room.client(1, &prompt("\"more\"", "s", "x"));
+    assert!(turned_away(&told, "\"more\""), "{told:?}");
+    room.agent(&done(3));
+    let told = room.client(1, &prompt("\"again\"", "s", "x"));
+    assert!(told[0].contains("waiting for"), "{told:?}");
+}
+
+#[test]
+fn prompts_that_wait_are_bounded_in_bytes_but_one_alone_is_not() {
+    let mut room = Room::in_turn();
+    let long = "x".repeat(MOST_BYTES);
+    assert!(room.client(1, &prompt("3", "s", &long))[0].contains("waiting for"));
+    let told = room.client(1, &prompt("4", "s", "x"));
+    assert!(turned_away(&told, "4"), "{told:?}");
+    // Where it waits for a cancelled turn's rest as well.
+    let mut room = Room::in_turn();
+    room.client(1, CANCEL);
+    room.agent(&done(3));
+    assert_eq!(room.client(1, &prompt("3", "s", "x")), none());
+    let told = room.client(1, &prompt("4", "s", &long));
+    assert!(turned_away(&told, "4"), "{} bytes", told.concat().len());
 }
