@@ -115,16 +115,18 @@ impl Range {
     /// # Errors
     /// [`StartError::Volume`] where the files cannot be made, [`StartError::Other`] for the program.
     pub fn make(ground: Ground) -> Result<Self, StartError> {
-        let planted = plant(&ground.path, ground.owner)?;
+        let planted = plant(&ground.path, &PlaceId::random(), ground.owner)?;
         Self::of(Planting { planted, _ground: Some(ground) })
     }
 
-    /// Makes it in a ground that was there before any agent was, and that stays. Its path stays in view as well.
+    /// Makes it in a ground that was there before any agent was, and that stays, at a place that whoever asks has drawn: a forked process
+    /// draws none, for in a static file the random source may be a descriptor that the fork has closed. Its path stays in view as
+    /// well.
     ///
     /// # Errors
     /// As [`Self::make`]'s.
-    pub fn make_below(ground: &Path) -> Result<Self, StartError> {
-        Self::of(Planting { planted: plant(ground, None)?, _ground: None })
+    pub fn make_below(ground: &Path, place: &PlaceId) -> Result<Self, StartError> {
+        Self::of(Planting { planted: plant(ground, place, None)?, _ground: None })
     }
 
     fn of(planting: Planting) -> Result<Self, StartError> {
@@ -155,12 +157,12 @@ impl Range {
     }
 }
 
-fn plant(ground: &Path, owner: Option<u32>) -> Result<Planted, StartError> {
+fn plant(ground: &Path, place: &PlaceId, owner: Option<u32>) -> Result<Planted, StartError> {
     // Its path is told to nobody, a log included.
     let volume = |error: io::Error| StartError::Volume {
         message: format!("the probe's decoys: {error}: check the volume's space and owner"),
     };
-    Planted::plant(&ground.join(PlaceId::random().as_str()), owner).map_err(volume)
+    Planted::plant(&ground.join(place.as_str()), owner).map_err(volume)
 }
 
 /// A copy that nobody can change.

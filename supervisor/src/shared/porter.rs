@@ -12,6 +12,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use casemate_inside::catalogue::Decoys;
+use casemate_protocol::ids::PlaceId;
 use casemate_protocol::ports::PortPool;
 use casemate_protocol::worker::StartError;
 use casemate_sandbox::porter::{self, Answer, Errand};
@@ -35,8 +36,8 @@ enum Request {
     Claim { preferred: u16 },
     /// Which address of a host answers.
     Reach { shown: String, host: String, port: u16 },
-    /// Decoys for the probe.
-    Range,
+    /// Decoys for the probe, here in the ground.
+    Range { place: PlaceId },
     /// One try of a connection that is to be refused.
     Canary { target: SocketAddr },
 }
@@ -69,7 +70,7 @@ fn answer(words: &[u8], pool: PortPool, ground: &Path) -> Answer {
         Ok(Request::Reach { shown, host, port }) => {
             told(&provision::reach(&shown, &host, port), Vec::new())
         }
-        Ok(Request::Range) => range(ground),
+        Ok(Request::Range { place }) => range(ground, &place),
         Ok(Request::Canary { target }) => told(&Ok(canary::attempt(target)), Vec::new()),
         Err(error) => {
             told(&Err::<(), _>(StartError::Other { message: error.to_string() }), Vec::new())
@@ -84,9 +85,9 @@ fn claim(pool: PortPool) -> Answer {
     }
 }
 
-fn range(ground: &Path) -> Answer {
+fn range(ground: &Path, place: &PlaceId) -> Answer {
     let alone = RANGE.lock().unwrap_or_else(PoisonError::into_inner);
-    let made = Range::make_below(ground);
+    let made = Range::make_below(ground, place);
     let handed = made.as_ref().map_err(StartError::clone).and_then(|range| {
         range.handed_over().map_err(|error| StartError::Other { message: error.to_string() })
     });
@@ -132,7 +133,8 @@ impl Porter {
     /// # Errors
     /// As there.
     pub async fn range(&self) -> Result<Range, StartError> {
-        let (mut errand, decoys): (_, Decoys) = self.run(Request::Range).await?;
+        let (mut errand, decoys): (_, Decoys) =
+            self.run(Request::Range { place: PlaceId::random() }).await?;
         let program = errand.descriptors.pop().ok_or_else(|| gone("no program came"))?;
         Ok(Range::of_porter(decoys, File::from(program), errand))
     }

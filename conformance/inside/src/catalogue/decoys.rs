@@ -13,6 +13,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, FileType, Mode};
+use rustix::rand::GetRandomFlags;
 use serde::{Deserialize, Serialize};
 
 use super::{ATTACKS, Target};
@@ -192,7 +193,8 @@ impl Decoys {
 
 fn name() -> io::Result<String> {
     let mut bytes = [0; 8];
-    getrandom::fill(&mut bytes).map_err(io::Error::other)?;
+    // The call itself, whole up to 256 bytes (getrandom(2)): made in a forked process, which has not its parent's descriptors.
+    rustix::rand::getrandom(&mut bytes, GetRandomFlags::empty())?;
     Ok(format!("casemate-decoy-{:016x}", u64::from_ne_bytes(bytes)))
 }
 
