@@ -4,7 +4,8 @@ use casemate_protocol::api::Phase;
 use casemate_protocol::ids::{Incarnation, SessionId};
 use serde::{Deserialize, Serialize};
 
-use crate::record::{Record, Storage};
+use crate::record::Storage;
+use crate::standing::Standing;
 
 /// An allocate that was answered, or is being answered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,9 +22,9 @@ pub struct Request {
 #[derive(Debug, Clone, Copy)]
 pub struct Seen<'a> {
     /// The same request id, if it was used before, and the session that it named, if that is still on record.
-    pub request: Option<(&'a Request, Option<&'a Record>)>,
+    pub request: Option<(&'a Request, Option<Standing<'a>>)>,
     /// The key's newest session.
-    pub newest: Option<&'a Record>,
+    pub newest: Option<Standing<'a>>,
     /// The key's newest incarnation, kept for ever.
     pub incarnation: Incarnation,
 }
@@ -66,8 +67,8 @@ pub fn allocate(seen: Seen<'_>, digest: &str) -> Allocation {
         }
         return match session {
             // Its start failed and it is being removed, this request with it: then the call is a new one.
-            Some(record) if record.half_made() && record.storage == Storage::Deleting => {
-                Allocation::Wait(record.id.clone())
+            Some(session) if session.half_made() && session.storage == Storage::Deleting => {
+                Allocation::Wait(session.id.clone())
             }
             other => match resume(other) {
                 Allocation::Refuse(Refusal::Unknown) => {
@@ -78,17 +79,17 @@ pub fn allocate(seen: Seen<'_>, digest: &str) -> Allocation {
         };
     }
     match seen.newest {
-        Some(record) if record.phase != Phase::Ended => resume(Some(record)),
+        Some(session) if session.phase != Phase::Ended => resume(Some(session)),
         _ => Allocation::Create(seen.incarnation.next()),
     }
 }
 
 /// Decides a resume. Never [`Allocation::Create`].
 #[must_use]
-pub fn resume(session: Option<&Record>) -> Allocation {
-    let Some(record) = session else { return Allocation::Refuse(Refusal::Unknown) };
-    let id = record.id.clone();
-    match record.phase {
+pub fn resume(session: Option<Standing<'_>>) -> Allocation {
+    let Some(session) = session else { return Allocation::Refuse(Refusal::Unknown) };
+    let id = session.id.clone();
+    match session.phase {
         Phase::Starting | Phase::Stopping => Allocation::Wait(id),
         Phase::Active => Allocation::Attach(id),
         Phase::Asleep => Allocation::Resume(id),

@@ -5,7 +5,10 @@ use casemate_protocol::end::EndReason;
 use casemate_protocol::worker::Evidence;
 use serde::{Deserialize, Serialize};
 
-use crate::record::{CloseRule, Record, Storage};
+#[cfg(doc)]
+use crate::record::Record;
+use crate::record::{CloseRule, Storage};
+use crate::standing::Standing;
 
 /// An end that was asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -45,9 +48,10 @@ pub enum EndDecision {
     Invalid,
 }
 
-/// Decides a stop or close of `record`.
+/// Decides a stop or close of `session`.
 #[must_use]
-pub fn end(record: &Record, ending: &Ending) -> EndDecision {
+pub fn end<'a>(session: impl Into<Standing<'a>>, ending: &Ending) -> EndDecision {
+    let session = session.into();
     let lawful = if ending.close {
         matches!(
             ending.reason,
@@ -63,13 +67,13 @@ pub fn end(record: &Record, ending: &Ending) -> EndDecision {
     if !lawful {
         return EndDecision::Invalid;
     }
-    match (record.phase, ending.close) {
+    match (session.phase, ending.close) {
         (_, false) if ending.reason == EndReason::Detach => EndDecision::Nothing,
         (Phase::Starting | Phase::Stopping, _) => EndDecision::Wait,
         (Phase::Active, _) => EndDecision::Stop,
         (Phase::Asleep, true) => EndDecision::Conclude,
         (Phase::Asleep | Phase::Ended, false) => EndDecision::Nothing,
-        (Phase::Ended, true) => match record.storage {
+        (Phase::Ended, true) => match session.storage {
             Storage::Retained { .. } if ending.discard => EndDecision::Conclude,
             _ => EndDecision::Nothing,
         },

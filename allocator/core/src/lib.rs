@@ -24,11 +24,16 @@
 //! [`Phase::Stopping`]: casemate_protocol::api::Phase::Stopping
 
 pub mod allocate;
+pub mod capacity;
 pub mod end;
+pub mod ends;
+pub mod hold;
 pub mod record;
 pub mod recover;
+pub mod retention;
 pub mod seat;
 pub mod slot;
+pub mod standing;
 pub mod tick;
 
 #[cfg(test)]

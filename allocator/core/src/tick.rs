@@ -5,7 +5,8 @@ use casemate_protocol::api::{NextAction, Phase};
 use casemate_protocol::end::EndReason;
 use casemate_protocol::worker::{Activity, AgentState};
 
-use crate::record::{Record, Storage};
+use crate::record::Storage;
+use crate::standing::Standing;
 
 /// What a look at a worker found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,8 +34,9 @@ pub enum Tick {
 
 /// Decides about an active session after a look at its worker.
 #[must_use]
-pub fn tick(record: &Record, seen: &Observation) -> Tick {
-    if record.phase != Phase::Active {
+pub fn tick<'a>(session: impl Into<Standing<'a>>, seen: &Observation) -> Tick {
+    let session = session.into();
+    if session.phase != Phase::Active {
         return Tick::Nothing;
     }
     if let AgentState::Exited { cause } = &seen.agent {
@@ -46,12 +48,12 @@ pub fn tick(record: &Record, seen: &Observation) -> Tick {
         // It refuses prompts and nobody is stopping it: an end was cut off. Finish it.
         Activity::Quiesced => return Tick::Stop(EndReason::Idle, "was quiesced".to_owned()),
     };
-    let ttl = record.terms.idle_ttl_ms;
+    let ttl = session.terms.idle_ttl_ms;
     if for_ms < ttl {
         return Tick::Nothing;
     }
     // Somebody is still connected: an editor that was left open may yet prompt, so the session must stay findable.
-    if !seen.used && !record.used && seen.attachments == 0 {
+    if !seen.used && !session.used && seen.attachments == 0 {
         Tick::Close(EndReason::Unused, format!("never used in {} s", ttl / 1000))
     } else {
         Tick::Stop(EndReason::Idle, format!("idle for {} s", for_ms / 1000))
@@ -60,10 +62,14 @@ pub fn tick(record: &Record, seen: &Observation) -> Tick {
 
 /// What will happen to a session unless something changes.
 #[must_use]
-pub fn next(record: &Record, seen: Option<&Observation>) -> Option<NextAction> {
-    match (record.phase, record.storage) {
+pub fn next<'a>(
+    session: impl Into<Standing<'a>>,
+    seen: Option<&Observation>,
+) -> Option<NextAction> {
+    let session = session.into();
+    match (session.phase, session.storage) {
         (Phase::Active, _) => {
-            let ttl = record.terms.idle_ttl_ms;
+            let ttl = session.terms.idle_ttl_ms;
             let (spent, because) = match seen.map(|seen| seen.activity) {
                 Some(Activity::Idle { for_ms }) => {
                     (for_ms, format!("idle for {} s of {} s", for_ms / 1000, ttl / 1000))
@@ -79,7 +85,7 @@ pub fn next(record: &Record, seen: Option<&Observation>) -> Option<NextAction> {
                 None => (0, "its worker has not been looked at yet".to_owned()),
             };
             let unused = seen.is_some_and(|seen| !seen.used && seen.attachments == 0);
-            let action = if unused && !record.used { "close as unused" } else { "stop" };
+            let action = if unused && !session.used { "close as unused" } else { "stop" };
             Some(NextAction {
                 action: action.to_owned(),
                 after_idle_seconds: ttl.saturating_sub(spent).div_ceil(1000),

@@ -92,7 +92,8 @@ impl Driver {
             let step = self
                 .change(move |book| {
                     let stored = book.session(&id)?;
-                    let answer = allocate::resume(stored.as_ref().map(|stored| &stored.record));
+                    let answer =
+                        allocate::resume(stored.as_ref().map(|stored| (&stored.record).into()));
                     driver.enter(book, answer, None)
                 })
                 .await?;
@@ -228,8 +229,8 @@ impl Driver {
         let seen = Seen {
             request: request
                 .as_ref()
-                .map(|request| (request, named.as_ref().map(|stored| &stored.record))),
-            newest: newest.as_ref().map(|stored| &stored.record),
+                .map(|request| (request, named.as_ref().map(|stored| (&stored.record).into()))),
+            newest: newest.as_ref().map(|stored| (&stored.record).into()),
             incarnation: row.as_ref().map_or(Incarnation::ZERO, |row| row.incarnation),
         };
         let answer = allocate::allocate(seen, digest);

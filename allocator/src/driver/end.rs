@@ -90,7 +90,7 @@ impl Driver {
                     if only.is_some_and(|only| only != record.generation) {
                         return Ok(Step::Woken(record.generation));
                     }
-                    Ok(match end::end(record, &ending2) {
+                    Ok(match end::end(&*record, &ending2) {
                         EndDecision::Nothing => Step::Nothing(Box::new(stored.record)),
                         EndDecision::Invalid => Step::Invalid,
                         EndDecision::Wait => Step::Wait,

@@ -24,8 +24,9 @@
 mod action;
 mod cause;
 mod decide;
-pub mod ends;
+pub mod pool;
 mod session;
+pub mod sweep;
 #[cfg(test)]
 mod tests;
 mod world;

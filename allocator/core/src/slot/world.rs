@@ -110,6 +110,18 @@ pub enum WorkerSeen {
     Quiesced(Claim, Option<Evidence>),
 }
 
+// === impl World ===
+
+impl World {
+    /// Some session has marked something of it as its own: it is not the pool's any more, nor will be.
+    #[must_use]
+    pub fn is_claimed(&self) -> bool {
+        self.anchor.as_ref().is_some_and(|anchor| anchor.claim.is_some())
+            || self.pod.as_ref().is_some_and(|pod| pod.claim.is_some())
+            || self.volume.as_ref().is_some_and(|volume| volume.key.is_some())
+    }
+}
+
 // === impl WorkerSeen ===
 
 impl WorkerSeen {

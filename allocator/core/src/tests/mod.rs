@@ -1,6 +1,7 @@
 //! Random histories against the invariants of the crate's documentation, and the single decisions by example.
 
 mod examples;
+mod room;
 mod world;
 
 use proptest::prelude::*;

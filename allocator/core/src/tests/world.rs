@@ -81,7 +81,7 @@ impl World {
             Event::Resume(n) => {
                 let sessions = self.book.len();
                 if let Some(id) = self.pick(n) {
-                    let answer = allocate::resume(self.book.get(&id));
+                    let answer = allocate::resume(self.book.get(&id).map(Into::into));
                     assert!(!matches!(answer, Allocation::Create(_)));
                     self.enter(&answer);
                 }
@@ -149,8 +149,8 @@ impl World {
         let row = self.keys.get(&key).cloned();
         let old = self.requests.get(&request);
         let seen = Seen {
-            request: old.map(|old| (old, self.book.get(&old.session))),
-            newest: row.as_ref().and_then(|(_, id)| self.book.get(id)),
+            request: old.map(|old| (old, self.book.get(&old.session).map(Into::into))),
+            newest: row.as_ref().and_then(|(_, id)| self.book.get(id)).map(Into::into),
             incarnation: row.as_ref().map_or(Incarnation::ZERO, |row| row.0),
         };
         let answer = allocate::allocate(seen, &digest);
@@ -209,7 +209,7 @@ impl World {
 
     fn end(&mut self, id: &SessionId, ending: Ending) {
         let record = self.book.get_mut(id).expect("picked");
-        match end::end(record, &ending) {
+        match end::end(&*record, &ending) {
             EndDecision::Nothing | EndDecision::Wait | EndDecision::Invalid => {}
             EndDecision::Stop => {
                 if ending.discard {

@@ -84,7 +84,7 @@ impl Canon {
         self.uid(owner.as_ref());
     }
 
-    fn world(&mut self, world: &World) {
+    pub(super) fn world(&mut self, world: &World) {
         let World { anchor, secret, policy, volume, pod } = world;
         self.raw((anchor.is_some(), secret.is_some(), policy.is_some()));
         self.raw((volume.is_some(), pod.is_some()));

@@ -4,7 +4,7 @@ use casemate_protocol::end::EndReason;
 
 use super::explore::session;
 use super::server::slot;
-use crate::slot::ends::{TABLE, row};
+use crate::ends::{TABLE, row};
 use crate::slot::{Action, Cause, Obstacle, VolumeNeed, World, decide};
 
 #[test]

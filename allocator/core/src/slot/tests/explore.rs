@@ -74,6 +74,29 @@ fn warm(sessions: usize) -> Server {
     server
 }
 
+/// One step of everything that goes on by itself; whether anything changed.
+fn round(state: &mut State) -> bool {
+    let mut moved = false;
+    for of in 0..state.server.sessions.len() {
+        moved |= state.quick(of).is_some();
+    }
+    let names: Vec<_> = state.server.slots.keys().cloned().collect();
+    for name in names {
+        moved |= state.server.collect(&name).is_some();
+        moved |= state.sweep(&name).is_some();
+        for event in [Event::IsHeard, Event::Runs, Event::Vanishes] {
+            moved |= state.pod(&name, event).is_some();
+        }
+    }
+    moved
+}
+
+/// What it comes to where nothing happens.
+pub(super) fn undisturbed(mut state: State) -> State {
+    while round(&mut state) {}
+    state
+}
+
 /// Goes on undisturbed until nothing changes, and looks at what is left. `known`: servers of which that is known, by what
 /// [`Canon`] makes of them.
 fn settle(mut state: State, known: &mut HashSet<u64>) {
@@ -86,17 +109,7 @@ fn settle(mut state: State, known: &mut HashSet<u64>) {
         if !known.insert(digest) {
             return;
         }
-        let mut moved = false;
-        for of in 0..state.server.sessions.len() {
-            moved |= state.quick(of).is_some();
-        }
-        let names: Vec<_> = state.server.slots.keys().cloned().collect();
-        for name in names {
-            moved |= state.server.collect(&name).is_some();
-            for event in [Event::IsHeard, Event::Runs, Event::Vanishes] {
-                moved |= state.pod(&name, event).is_some();
-            }
-        }
+        let moved = round(&mut state);
         state.server.check();
         if !moved {
             return settled(&state);
@@ -115,12 +128,17 @@ fn settled(state: &State) {
             !stuck || state.server.restored || foreign(state),
             "blocked by nothing: {action:?}\n{state:#?}"
         );
-        let claimed =
-            |claim: &Option<Claim>| claim.as_ref().is_some_and(|claim| claim.session == session.id);
-        for (name, world) in &state.server.slots {
-            let here = *name == session.slot && session.phase == Phase::Active;
-            let pod = world.pod.as_ref().is_some_and(|pod| claimed(&pod.claim));
-            assert!(!pod || here || stuck || *name != session.slot, "a Pod of nobody\n{state:#?}");
+        if let Some(world) = state.server.slots.get(&session.slot) {
+            let claimed = |claim: &Claim| claim.session == session.id;
+            let pod = world.pod.as_ref().and_then(|pod| pod.claim.as_ref()).is_some_and(claimed);
+            assert!(!pod || session.phase == Phase::Active || stuck, "a Pod of nobody\n{state:#?}");
+            let takes_prompts = world.pod.as_ref().is_some_and(|pod| {
+                matches!(pod.state, PodState::Running(WorkerSeen::Serving { .. }))
+            });
+            assert!(
+                session.phase != Phase::Active || takes_prompts || stuck,
+                "an active session that answers nobody\n{state:#?}"
+            );
         }
         if session.phase == Phase::Ended && session.storage == Storage::Deleted {
             let world = state.server.slots.get(&session.slot);
@@ -130,6 +148,17 @@ fn settled(state: &State) {
                 "an orphan\n{state:#?}"
             );
         }
+    }
+    for (name, world) in &state.server.slots {
+        let named = state.server.sessions.iter().any(|stored| stored.session.slot == *name);
+        let claimed = |claim: &Option<Claim>| claim.is_some();
+        let orphans = world.pod.as_ref().is_some_and(|pod| claimed(&pod.claim))
+            || world.anchor.as_ref().is_some_and(|anchor| claimed(&anchor.claim))
+            || world
+                .volume
+                .as_ref()
+                .is_some_and(|volume| volume.key.is_some() && volume.floor == Generation::ZERO);
+        assert!(named || !orphans, "orphans in {name}\n{state:#?}");
     }
 }
 
@@ -174,7 +203,7 @@ fn one_session_and_two_late_allocators() {
 
 #[test]
 fn two_sessions_and_one_warm_slot() {
-    let left = Budget { looks: 1, ends: 1, ..Budget::default() };
+    let left = Budget { looks: 1, ..Budget::default() };
     explore("two sessions, one warm slot", State::new(warm(2), 1, left), 1_000);
 }
 
@@ -183,6 +212,18 @@ fn a_node_that_does_not_answer() {
     let left =
         Budget { looks: 1, wakes: 1, ends: 1, failures: 1, silences: 1, ..Budget::default() };
     explore("a node that does not answer", State::new(cold(1), 1, left), 1_000);
+}
+
+#[test]
+fn orphans_are_swept_while_a_session_starts() {
+    let left = Budget { failures: 1, ends: 1, sweeps: 1, ..Budget::default() };
+    explore("a late sweep", State::new(warm(1), 1, left), 1_000);
+}
+
+#[test]
+fn the_pool_drains_while_a_session_claims() {
+    let left = Budget { ends: 1, wakes: 1, drains: 3, failures: 1, ..Budget::default() };
+    explore("a draining pool", State::new(warm(1), 1, left), 1_000);
 }
 
 #[test]

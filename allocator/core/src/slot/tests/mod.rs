@@ -3,5 +3,7 @@
 mod canon;
 mod examples;
 mod explore;
+mod pool;
 mod server;
 mod steps;
+mod table;

@@ -197,6 +197,55 @@ impl Server {
         }
     }
 
+    /// Carries out what the pool or a sweep decided about a slot.
+    pub(super) fn act_apart(&mut self, name: &SlotId, action: &Action) {
+        if !self.takes(0, 0, name, action) {
+            return;
+        }
+        let world = self.world(name).clone();
+        let named = |claim: Option<&Claim>| {
+            self.sessions.iter().any(|stored| {
+                stored.session.slot == *name && Some(&stored.session.claim()) == claim
+            })
+        };
+        match action {
+            Action::DeletePod(..) => {
+                let pod = world.pod.expect("looked at");
+                assert!(pod.object.ours && !named(pod.claim.as_ref()), "a session's Pod: {pod:?}");
+                self.may_end(&pod);
+                let object = &mut self.world(name).pod.as_mut().expect("looked at").object;
+                object.terminating = true;
+                written(object);
+            }
+            Action::DeleteAnchor(..) => {
+                let anchor = world.anchor.expect("looked at");
+                assert!(
+                    anchor.object.ours && !named(anchor.claim.as_ref()),
+                    "a session's ServiceAccount: {anchor:?}"
+                );
+                if let Some(pod) =
+                    world.pod.filter(|pod| pod.object.owner == Some(anchor.object.uid))
+                {
+                    self.may_end(&pod);
+                }
+                self.world(name).anchor = None;
+                let _ = self.collect(name);
+            }
+            Action::DeleteVolume(..) => {
+                let volume = world.volume.expect("looked at");
+                let had = self.sessions.iter().any(|stored| {
+                    stored.session.served
+                        && stored.session.volume == VolumeNeed::Have(volume.object.uid.clone())
+                });
+                assert!(volume.object.ours && !had, "a session's volume: {volume:?}");
+                let disk = self.disks.remove(name).unwrap_or_default();
+                assert!(!disk.unpushed, "unpushed work was deleted");
+                self.world(name).volume = None;
+            }
+            other => assert!(matches!(other, Action::Wait(_)), "not theirs: {other:?}"),
+        }
+    }
+
     fn write(&mut self, of: usize, next: Session) {
         let stored = &mut self.sessions[of];
         let now = &stored.session;

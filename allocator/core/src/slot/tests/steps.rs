@@ -9,6 +9,8 @@ use casemate_protocol::ids::SlotId;
 use super::canon::Canon;
 use super::server::{Server, slot, written};
 use crate::end::Ending;
+use crate::slot::pool::drain;
+use crate::slot::sweep::sweep;
 use crate::slot::{Action, Cause, Pod, PodState, Session, WorkerSeen, World, decide};
 
 /// What may still happen.
@@ -26,6 +28,10 @@ pub(super) struct Budget {
     pub(super) forces: u8,
     /// Ledgers that are restored from a backup.
     pub(super) restores: u8,
+    /// Looks for orphans.
+    pub(super) sweeps: u8,
+    /// Spare slots that are removed, each look for itself.
+    pub(super) drains: u8,
 }
 
 /// An allocator that acts late.
@@ -36,6 +42,10 @@ enum Late {
     Read(usize, u32, Rc<Session>),
     /// It has looked at the slot, and is about to do this.
     Decided(usize, u32, SlotId, Action),
+    /// It looks for orphans: it has looked at this slot, and not read the ledgers yet.
+    Swept(SlotId, Rc<World>),
+    /// It is about to do this to a slot that it takes for an orphan or a spare one.
+    Apart(SlotId, Action),
 }
 
 #[derive(Debug, Clone)]
@@ -73,6 +83,14 @@ impl State {
                     canon.raw((2, of, slot));
                     canon.action(action);
                 }
+                Late::Swept(slot, world) => {
+                    canon.raw((3, slot));
+                    canon.world(world);
+                }
+                Late::Apart(slot, action) => {
+                    canon.raw((4, slot));
+                    canon.action(action);
+                }
             }
         }
         canon.finish()
@@ -101,6 +119,10 @@ impl State {
             for event in Event::ALL {
                 self.step(&mut all, |state| state.pod(name, event));
             }
+            for late in 0..self.late.len() {
+                self.step(&mut all, |state| state.sweeps(late, name));
+                self.step(&mut all, |state| state.drains(late, name));
+            }
         }
         all
     }
@@ -112,9 +134,14 @@ impl State {
         }
         next.server.check();
         for late in &mut next.late {
-            if let Late::Decided(of, version, slot, action) = late
-                && !next.server.takes(*of, *version, slot, action)
-            {
+            let lives = match late {
+                Late::Decided(of, version, slot, action) => {
+                    next.server.takes(*of, *version, slot, action)
+                }
+                Late::Apart(slot, action) => next.server.takes(0, 0, slot, action),
+                Late::Idle | Late::Read(..) | Late::Swept(..) => true,
+            };
+            if !lives {
                 *late = Late::Idle;
             }
         }
@@ -149,7 +176,45 @@ impl State {
         Some(())
     }
 
+    fn sweeps(&mut self, late: usize, name: &SlotId) -> Option<()> {
+        if !matches!(self.late[late], Late::Idle) {
+            return None;
+        }
+        self.left.sweeps = self.left.sweeps.checked_sub(1)?;
+        self.late[late] = Late::Swept(name.clone(), Rc::clone(self.server.slots.get(name)?));
+        Some(())
+    }
+
+    fn drains(&mut self, late: usize, name: &SlotId) -> Option<()> {
+        if !matches!(self.late[late], Late::Idle) {
+            return None;
+        }
+        self.left.drains = self.left.drains.checked_sub(1)?;
+        self.late[late] = Late::Apart(name.clone(), drain(self.server.slots.get(name)?)?);
+        Some(())
+    }
+
+    /// Removes orphans, at once.
+    pub(super) fn sweep(&mut self, name: &SlotId) -> Option<()> {
+        let action = self.orphan(name, self.server.slots.get(name)?)?;
+        if !self.server.takes(0, 0, name, &action) {
+            return None;
+        }
+        self.server.act_apart(name, &action);
+        Some(())
+    }
+
+    fn orphan(&self, name: &SlotId, seen: &World) -> Option<Action> {
+        let named = self.server.sessions.iter().any(|stored| stored.session.slot == *name);
+        if named { None } else { sweep(seen) }
+    }
+
     fn see(&mut self, late: usize) -> Option<()> {
+        if let Late::Swept(name, seen) = &self.late[late] {
+            let next = self.orphan(name, seen).map(|action| Late::Apart(name.clone(), action));
+            self.late[late] = next.unwrap_or(Late::Idle);
+            return Some(());
+        }
         let Late::Read(of, version, session) = &self.late[late] else { return None };
         let nothing = Rc::new(World::default());
         let world = self.server.slots.get(&session.slot).unwrap_or(&nothing);
@@ -162,12 +227,13 @@ impl State {
     }
 
     fn act(&mut self, late: usize) -> Option<()> {
-        if !matches!(self.late[late], Late::Decided(..)) {
+        if !matches!(self.late[late], Late::Decided(..) | Late::Apart(..)) {
             return None;
         }
-        let decided = std::mem::replace(&mut self.late[late], Late::Idle);
-        if let Late::Decided(of, version, slot, action) = decided {
-            self.server.act(of, version, &slot, action);
+        match std::mem::replace(&mut self.late[late], Late::Idle) {
+            Late::Decided(of, version, slot, action) => self.server.act(of, version, &slot, action),
+            Late::Apart(slot, action) => self.server.act_apart(&slot, &action),
+            Late::Idle | Late::Read(..) | Late::Swept(..) => {}
         }
         Some(())
     }

@@ -1,4 +1,4 @@
-//! What each end does, as data. The table in the operators' documentation is this one.
+//! What each end does, as data. The table of docs/operators.md is this one ([`as_table`]), and what the decisions do is tried against it.
 
 use casemate_protocol::end::EndReason;
 
@@ -7,12 +7,16 @@ use casemate_protocol::end::EndReason;
 pub enum Compute {
     /// It stays until it is idle for long enough.
     Stays,
-    /// It is quiesced, and deleted once it is idle. A busy one goes on.
+    /// It is quiesced, then deleted. A busy one goes on, unless it is forced.
     StopsIdle,
     /// It is deleted, busy or not.
     Stops,
+    /// It is gone already; the next message gets another.
+    Gone,
     /// There is none.
     None,
+    /// The end is refused: it cannot be carried out yet.
+    Refused,
 }
 
 /// What becomes of the volume.
@@ -43,7 +47,7 @@ pub struct Row {
 
 /// The table.
 pub const TABLE: [Row; 10] = {
-    use Compute::{None, Stays, Stops, StopsIdle};
+    use Compute::{Gone, None, Refused, Stays, Stops, StopsIdle};
     use VolumeEnd::{ByProfile, Deleted, Kept};
     const fn row(
         reason: EndReason,
@@ -72,9 +76,9 @@ pub const TABLE: [Row; 10] = {
             false,
             "an error that names the cut turn; the next message resumes",
         ),
-        row(EndReason::Failed, Stops, Kept, false, "an error that names the cause"),
-        row(EndReason::Reset, Stops, Kept, false, "context reset"),
-        row(EndReason::Close, Stops, ByProfile, true, "a confirmation, and what was kept"),
+        row(EndReason::Failed, Gone, Kept, false, "an error that names the cause"),
+        row(EndReason::Reset, Refused, Kept, false, "that it is not to be had yet"),
+        row(EndReason::Close, StopsIdle, ByProfile, true, "a confirmation, and what was kept"),
         row(EndReason::Retention, None, ByProfile, true, "a notice at the next message"),
         row(EndReason::Unused, StopsIdle, Deleted, true, "nothing"),
     ]
@@ -84,4 +88,33 @@ pub const TABLE: [Row; 10] = {
 #[must_use]
 pub fn row(reason: EndReason) -> Option<&'static Row> {
     TABLE.iter().find(|row| row.reason == reason)
+}
+
+/// The table in Markdown, as the operators' documentation has it.
+#[must_use]
+pub fn as_table() -> String {
+    let mut text = String::from(
+        "| reason | Pod | volume | incarnation | the chat sees |\n|---|---|---|---|---|\n",
+    );
+    for Row { reason, compute, volume, ends_incarnation, chat } in TABLE {
+        let compute = match compute {
+            Compute::Stays => "stays until it is idle for long enough",
+            Compute::StopsIdle => "quiesced, then deleted; a busy one goes on, unless it is forced",
+            Compute::Stops => "deleted, busy or not",
+            Compute::Gone => "gone; the next message gets another once that is proven",
+            Compute::None => "none, or one without clients that looks what the volume holds",
+            Compute::Refused => "refused",
+        };
+        let volume = match volume {
+            VolumeEnd::Kept => "kept",
+            VolumeEnd::ByProfile => {
+                "by profile; kept with unpushed work, or where that is not known, unless discarded"
+            }
+            VolumeEnd::Deleted => "deleted; with anything unpushed in it the session only sleeps",
+        };
+        let incarnation = if ends_incarnation { "ends" } else { "goes on" };
+        let name = format!("{reason:?}").to_lowercase();
+        text += &format!("| `{name}` | {compute} | {volume} | {incarnation} | {chat} |\n");
+    }
+    text
 }
