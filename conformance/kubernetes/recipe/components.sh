@@ -18,7 +18,7 @@ start_at() { # node's number, name, command...
 
 # Waits until a command succeeds. Ends with the part's last words where it takes too long or the part has ended.
 until_true() { # seconds, what for, the part that is to do it, command...
-    local limit=$1 what=$2 part=$3 begun=$SECONDS
+    local limit=$1 what=$2 part=$3 begun=$SECONDS guard=(timeout -k 2 20)
     shift 3
     say "waiting for $what"
     until "$@" >/dev/null 2>&1; do
@@ -28,12 +28,28 @@ until_true() { # seconds, what for, the part that is to do it, command...
     done
 }
 
+# What `down` removes is of use to whoever asks afterwards why. Of the last ten clusters, and no more.
+keep_logs() {
+    mkdir -p "$cache/logs"
+    rm -rf "$cache/logs/$name"
+    cp -r "$run/logs" "$cache/logs/$name"
+    find "$cache/logs" -mindepth 1 -maxdepth 1 -type d -printf '%T@ %p\n' | sort -rn | tail -n +11 | cut -d ' ' -f 2- | xargs -r rm -rf
+}
+
+# The parts that have ended by themselves, a line each.
+ended_parts() {
+    local ended
+    for ended in "$run"/ended/*; do
+        [ -e "$ended" ] && echo "ENDED: ${ended##*/} with $(cat "$ended")"
+    done
+    return 0
+}
+
 explain() { # part, words
     {
         printf -- '-- last lines of %s\n' "$run/logs/$1.log"
         tail -n 30 "$run/logs/$1.log" | cut -c 1-400 || true
-        # What `down` removes is of use to whoever reads this.
-        rm -rf "$cache/logs/$name" && cp -r "$run/logs" "$cache/logs/$name" && echo "-- all logs: $cache/logs/$name"
+        keep_logs && echo "-- all logs: $cache/logs/$name"
     } >&2
     die 70 "$2"
 }

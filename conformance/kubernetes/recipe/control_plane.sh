@@ -37,8 +37,12 @@ start_control_plane() {
         --flex-volume-plugin-dir "$run/no-plugins"
     start scheduler kube-scheduler --kubeconfig "$run/scheduler.kubeconfig" --leader-elect=false
     start storage storage --kubeconfig "$run/storage.kubeconfig" --folder "$run/volumes"
-    as_administrator kubectl apply --filename "$manifests/rights.yaml" --filename "$manifests/storage-class.yaml" >>"$run/logs/apply.log" 2>&1 ||
-        explain apply 'the manifests were not taken'
-    # Pods are refused before the namespace has one.
+    local guard=(timeout -k 5 60) manifest
+    for manifest in rights storage-class; do
+        as_administrator kubectl apply --filename "$manifests/$manifest.yaml" >>"$run/logs/apply.log" 2>&1 ||
+            explain apply "$manifest.yaml was not taken"
+    done
+    guard=()
+    # Pods are refused before their namespace has one.
     until_true 60 'the default ServiceAccount' controller-manager as_administrator kubectl get serviceaccount default
 }

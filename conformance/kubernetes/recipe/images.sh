@@ -7,7 +7,7 @@ build_images() { # folder
     root=$(mktemp -d)
     mkdir -p "$root"/{bin,dev,etc,proc,sys,tmp,usr}
     chmod 1777 "$root/tmp"
-    cp "$(command -v busybox)" "$root/bin/busybox"
+    cp "$busybox" "$root/bin/busybox"
     # The container of every Pod that holds its namespaces: it has nothing to do but to be there.
     archive "$root" localhost/pause:1 '["/bin/busybox","sleep","infinity"]' "$images/pause.tar"
     local applet
@@ -18,6 +18,31 @@ build_images() { # folder
     printf 'root:x:0:\nuser:x:1000:\n' >"$root/etc/group"
     archive "$root" localhost/busybox:1 '["/bin/sh"]' "$images/busybox.tar"
     rm -rf "$root"
+}
+
+# A busybox that needs no library: the machine's own where it is one.
+find_busybox() {
+    busybox=$(command -v busybox || true)
+    { [ -n "$busybox" ] && is_static "$busybox"; } || busybox=$cache/busybox/bin/busybox
+}
+
+is_static() { LC_ALL=C ldd "$1" 2>&1 | grep -qE 'not a dynamic executable|statically linked'; }
+
+# Debian's, without installing it: it would take the place of one that is there.
+fetch_busybox() {
+    find_busybox
+    [ -e "$busybox" ] && return
+    say 'fetching busybox'
+    rm -rf "$cache/busybox.new"
+    mkdir "$cache/busybox.new"
+    (cd "$cache/busybox.new" && timeout -k 10 600 apt-get -o Acquire::Retries=3 update -q &&
+        timeout -k 10 600 apt-get -o Acquire::Retries=3 download -q busybox-static && dpkg-deb -x ./*.deb .) \
+        >>"$cache/logs/apt.log" 2>&1 || die 69 "busybox-static is not to be had, see $cache/logs/apt.log"
+    # Where /bin is a link, packages have it in /usr.
+    [ -e "$cache/busybox.new/bin" ] || ln -s usr/bin "$cache/busybox.new/bin"
+    rm -rf "$cache/busybox"
+    mv "$cache/busybox.new" "$cache/busybox"
+    [ -x "$busybox" ] || die 69 "busybox-static has no busybox"
 }
 
 # Writes a docker archive (moby's image specification 1.2: manifest.json, the configuration, one layer).
@@ -50,7 +75,7 @@ make_image() { # name, folder
 
 # Imports archives into every node's containerd.
 load_images() { # file...
-    local file node
+    local file node guard=(timeout -k 5 300)
     for node in "$run"/nodes/*; do
         for file in "$@"; do
             file=$(realpath -e "$file") || die 66 "no such file: $file"

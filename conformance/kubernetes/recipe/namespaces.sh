@@ -25,16 +25,19 @@ running() {
 need_running() {
     running && [ -e "$run/ready" ] || die 3 "$name does not run: conformance/cluster up --name $name"
     # Its programs may be gone by now.
-    [ "$(cat "$run/ready")" = "$(recipe_state)" ] ||
+    [ "$(cat "$run/ready")" = "$(recipe_state)" ] && read -r built <"$run/built" && [ -d "$built" ] ||
         die 3 "$name runs as an earlier recipe said: conformance/cluster up --name $name starts it anew"
-    settle_build
+    bin=$built/bin
 }
 
 holder() { cut -d ' ' -f 1 "$run/init"; }
 
+# How long what is started in the cluster may take: a command line to put before, which callers set for what they call.
+guard=()
+
 # A program in all namespaces, with the cluster's programs in PATH.
 inside() { # command...
-    nsenter --target "$(holder)" --net --mount --pid --wdns="$PWD" -- \
+    "${guard[@]}" nsenter --target "$(holder)" --net --mount --pid --wdns="$PWD" -- \
         env PATH="$bin:$PATH" KUBECONFIG="$kubeconfig" KUBECACHEDIR="$run/kubectl" "$@"
 }
 
@@ -42,7 +45,7 @@ inside() { # command...
 as_administrator() { # kubectl ARGUMENT...
     local program=$1
     shift
-    KUBECONFIG=$kubeconfig KUBECACHEDIR=$run/kubectl nsenter --target "$(holder)" --net -- "$bin/$program" "$@"
+    "${guard[@]}" env KUBECONFIG="$kubeconfig" KUBECACHEDIR="$run/kubectl" nsenter --target "$(holder)" --net -- "$bin/$program" "$@"
 }
 
 end_namespaces() {

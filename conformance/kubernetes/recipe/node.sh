@@ -2,7 +2,7 @@
 # shellcheck shell=bash disable=SC2154
 
 start_node() { # number
-    local number=$1 node folder address sockets
+    local number=$1 node folder address sockets guard=()
     node=$(node_name "$number") address=$(node_address "$number")
     folder=$run/nodes/$node
     # The same folder by its short name inside.
@@ -17,15 +17,19 @@ start_node() { # number
     start_at "$number" "containerd-$node" containerd --config "$folder/containerd.toml"
     until_true 60 "$node's containerd" "containerd-$node" inside ctr --address "$sockets/containerd.sock" version
     local image
+    guard=(timeout -k 5 120)
     for image in "$built"/images/*.tar; do
         inside ctr --address "$sockets/containerd.sock" --namespace k8s.io images import "$image" >>"$run/logs/images.log" 2>&1 ||
             explain images "$node's containerd does not take $image"
     done
+    guard=()
     start_at "$number" "kubelet-$node" kubelet --config "$folder/kubelet.yaml" --kubeconfig "$folder/kubeconfig" \
         --hostname-override "$node" --node-ip "$address" --root-dir "$sockets/kubelet" --cert-dir "$folder/kubelet/pki"
     until_true 90 "$node to be registered" "kubelet-$node" as_administrator kubectl get node "$node"
+    guard=(timeout -k 5 60)
     as_administrator kubectl patch node "$node" --patch "{\"spec\":{\"podCIDR\":\"$(node_pods "$number")\"}}" >>"$run/logs/apply.log" 2>&1 ||
         explain apply "$node does not take its podCIDR"
+    guard=()
     start_network_parts "$number"
     until_true 90 "$node to be Ready" "kubelet-$node" as_administrator kubectl wait --for=condition=Ready "node/$node" --timeout=5s
 }
@@ -87,6 +91,5 @@ podLogsDir: /var/log/$node
 # The disk is the machine's: what others fill it with is no reason to evict Pods.
 evictionHard: {nodefs.available: "1%", imagefs.available: "1%", memory.available: "100Mi"}
 imageGCHighThresholdPercent: 100
-localStorageCapacityIsolation: false
 END
 }

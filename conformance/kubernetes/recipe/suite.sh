@@ -8,7 +8,7 @@ suite_image() { # file
     target=$(rustc -vV | sed -n 's/^host: //p')
     folder=$(mktemp -d)
     # The target has to be named, or the flag would reach the compiler's own plug-ins.
-    program=$(cd "$here/.." && cargo test --quiet -p casemate-cluster --test cluster --no-run --message-format json --target "$target" \
+    program=$(cd "$here/.." && cargo test --quiet -p casemate-cluster --test cluster --no-run --message-format json-render-diagnostics --target "$target" \
         --config 'build.rustflags=["-C","target-feature=+crt-static"]' --target-dir target/static |
         sed -n 's/.*"name":"cluster".*"executable":"\([^"]*\)".*/\1/p')
     [ -x "$program" ] || die 70 'the tests do not build, see above'
@@ -18,31 +18,32 @@ suite_image() { # file
     rm -rf "$folder"
 }
 
-# How the cluster is asked; the trap of `suite` still needs it when the function is over.
-ask=()
+# How the cluster is asked and what this run's objects are called; the trap of `suite` still needs them when the function is over.
+ask=() suite_name=
 
 # With KUBECONFIG it is that cluster, by the kubectl in PATH; else the one that runs here.
 suite() { # image
-    ask=(kubectl)
+    ask=(timeout -k 5 60 kubectl)
     local test_image=${CASEMATE_CLUSTER_IMAGE:-busybox:1}
     if [ -z "${KUBECONFIG:-}" ]; then
         need_root
         need_running
         ask=(as_administrator kubectl) test_image=${CASEMATE_CLUSTER_IMAGE:-localhost/busybox:1}
     fi
-    ask+=(--namespace casemate-conformance)
-    # The Job of an earlier run that was cut off would be taken for this one's.
-    "${ask[@]}" delete --filename "$manifests/suite.yaml" --ignore-not-found || die 70 'the remains of an earlier run do not go'
+    local guard=(timeout -k 5 60)
+    # Of a name that no other run has: neither its end nor its log is taken for this one's, nor are this one's rights taken away.
+    suite_name=casemate-conformance-$(od -An -N4 -tx4 /dev/urandom | tr -d ' ')
     trap forget_suite EXIT
-    sed -e "s|@SUITE@|$1|; s|@TEST@|$test_image|; s|@SUPERVISOR@|${CASEMATE_SUPERVISOR_IMAGE:-}|" "$manifests/suite.yaml" |
-        "${ask[@]}" apply --filename - || die 70 'the cluster does not take the Job'
+    suite_objects "$1" "$test_image" | "${ask[@]}" create --filename - || die 70 'the cluster does not take the Job'
+    ask+=(--namespace "$suite_name")
     say 'waiting for the Job, 20 minutes at most'
     local ended= begun=$SECONDS
     until [ -n "$ended" ] || [ $((SECONDS - begun)) -gt 1200 ]; do
         sleep 2
-        ended=$("${ask[@]}" get job suite --output 'jsonpath={.status.conditions[?(@.status=="True")].type}')
+        # An API server that does not answer for once is asked again.
+        ended=$("${ask[@]}" get job suite --output 'jsonpath={.status.conditions[?(@.status=="True")].type}') || true
     done
-    "${ask[@]}" logs job/suite || "${ask[@]}" describe pods
+    "${ask[@]}" logs job/suite || "${ask[@]}" describe pods || true
     case $ended in
     *Complete*) say 'passed' ;;
     '') die 75 'the Job has not ended' ;;
@@ -50,7 +51,12 @@ suite() { # image
     esac
 }
 
+suite_objects() { # image of the suite, image that it tests with
+    sed -e "s|@NAME@|$suite_name|; s|@SUITE@|$1|; s|@TEST@|$2|; s|@SUPERVISOR@|${CASEMATE_SUPERVISOR_IMAGE:-}|" "$manifests/suite.yaml"
+}
+
 forget_suite() {
-    "${ask[@]}" delete --filename "$manifests/suite.yaml" --wait=false >/dev/null 2>&1 ||
-        say "the Job's objects are left: kubectl delete --filename $manifests/suite.yaml"
+    local guard=(timeout -k 5 60)
+    suite_objects - - | "${ask[@]}" delete --filename - --ignore-not-found --wait=false >/dev/null 2>&1 ||
+        say "objects are left: kubectl delete namespace,clusterrole,clusterrolebinding $suite_name"
 }

@@ -33,6 +33,7 @@ up() { # nodes
     for number in $(seq 0 $(($1 - 1))); do
         add_node "$number"
     done
+    echo "$built" >"$run/built"
     echo "$state" >"$run/ready"
     trap - EXIT
     say "$name is ready: conformance/cluster kubectl --name $name get nodes"
@@ -55,8 +56,10 @@ add_node() { # number
 down() {
     take_turn
     if [ -d "$run" ]; then
+        ended_parts
+        [ ! -d "$run/logs" ] || keep_logs || say 'its logs could not be kept'
         remove_all
-        say "$name is down"
+        say "$name is down, its logs are in $cache/logs/$name"
     else
         say "$name does not run"
     fi
@@ -73,7 +76,7 @@ remove_all() {
 
 # What a test needs to find this cluster. The network can be entered by its path, as long as the cluster runs.
 print_environment() {
-    printf 'export CASEMATE_KUBECONFIG=%q CASEMATE_KUBECTL=%q\n' "$kubeconfig" "$bin/kubectl"
+    printf 'export CASEMATE_KUBECONFIG=%q CASEMATE_KUBECTL=%q CASEMATE_HELM=%q\n' "$kubeconfig" "$bin/kubectl" "$bin/helm"
     printf 'export CASEMATE_CLUSTER_NETWORK=%q CASEMATE_CLUSTER_AUDIT=%q\n' "/proc/$(holder)/ns/net" "$run/audit.log"
 }
 
@@ -87,10 +90,12 @@ print_status() {
         exit 3
     fi
     need_running
-    local ended
     echo "$name runs: PID 1 is process $(holder), kubeconfig $kubeconfig, audit log $run/audit.log, logs $run/logs"
-    for ended in "$run"/ended/*; do
-        [ -e "$ended" ] && echo "ENDED: ${ended##*/} with $(cat "$ended")"
-    done
+    local guard=(timeout -k 5 30)
     as_administrator kubectl get nodes --output wide
+    # A cluster that a part is missing of answers for a while as if nothing were.
+    if [ -n "$(ended_parts)" ]; then
+        ended_parts
+        exit 4
+    fi
 }

@@ -1,10 +1,17 @@
 //! Which cluster, and how it is asked.
 
-use std::ffi::OsString;
-use std::io::Write as _;
-use std::process::{Command, Stdio};
+use std::ffi::{OsStr, OsString};
+use std::io::{Read, Write as _};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use casemate_suite::skip::skip;
+
+use crate::Helm;
+
+/// How long kubectl may take: longer than any `--timeout` that a test gives it.
+const LIMIT: Duration = Duration::from_secs(180);
 
 /// What kubectl said.
 #[derive(Debug, Clone)]
@@ -23,6 +30,7 @@ pub struct Cluster {
     kubectl: OsString,
     kubeconfig: Option<OsString>,
     network: Option<OsString>,
+    helm: Option<OsString>,
     image: String,
 }
 
@@ -34,6 +42,7 @@ impl Cluster {
     /// | `CASEMATE_KUBECONFIG` | path of the kubeconfig; inside a Pod its ServiceAccount does without |
     /// | `CASEMATE_KUBECTL` | the program, default `kubectl` |
     /// | `CASEMATE_CLUSTER_NETWORK` | path of the network namespace from which the API server is reached; default this process's |
+    /// | `CASEMATE_HELM` | Helm, for the tests of the chart |
     /// | `CASEMATE_CLUSTER_IMAGE` | image with a busybox whose shell is `sh`; default the one that `conformance/cluster` brings |
     #[must_use]
     pub fn of_environment() -> Option<Self> {
@@ -49,6 +58,7 @@ impl Cluster {
             kubectl: std::env::var_os("CASEMATE_KUBECTL").unwrap_or_else(|| "kubectl".into()),
             kubeconfig,
             network: std::env::var_os("CASEMATE_CLUSTER_NETWORK"),
+            helm: std::env::var_os("CASEMATE_HELM"),
             image: image.unwrap_or_else(|_| "localhost/busybox:1".to_owned()),
         })
     }
@@ -59,19 +69,35 @@ impl Cluster {
         &self.image
     }
 
+    /// Helm, where the environment names one and it may be asked; none, after the line that says so.
+    #[must_use]
+    pub fn helm(&self) -> Option<Helm<'_>> {
+        let Some(program) = &self.helm else {
+            skip("Helm for the Kubernetes (CASEMATE_HELM; conformance/cluster env names one)");
+            return None;
+        };
+        Some(Helm::new(self, program))
+    }
+
+    /// How the cluster is asked by programs that read `KUBECONFIG`.
+    pub(crate) fn kubeconfig(&self) -> Option<&OsString> {
+        self.kubeconfig.as_ref()
+    }
+
+    /// A program where the API server can be reached, not started.
+    pub(crate) fn within(&self, program: &OsStr) -> Command {
+        let Some(network) = &self.network else { return Command::new(program) };
+        let mut option = OsString::from("--net=");
+        option.push(network);
+        let mut enter = Command::new("nsenter");
+        enter.arg(option).arg("--").arg(program);
+        enter
+    }
+
     /// kubectl with these arguments, not started.
     #[must_use]
     pub fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = match &self.network {
-            Some(network) => {
-                let mut option = OsString::from("--net=");
-                option.push(network);
-                let mut enter = Command::new("nsenter");
-                enter.arg(option).arg("--").arg(&self.kubectl);
-                enter
-            }
-            None => Command::new(&self.kubectl),
-        };
+        let mut command = self.within(&self.kubectl);
         if let Some(kubeconfig) = &self.kubeconfig {
             command.arg("--kubeconfig").arg(kubeconfig);
         }
@@ -82,25 +108,22 @@ impl Cluster {
     /// Runs kubectl to its end, with this on stdin.
     ///
     /// # Panics
-    /// Where it does not start.
+    /// Where it does not start, and where it has not ended after three minutes.
     #[must_use]
     pub fn kubectl(&self, arguments: &[&str], stdin: &str) -> Said {
-        let mut child = self
-            .command(arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("kubectl starts");
-        // One that refuses its arguments never reads.
-        child.stdin.take().expect("it was asked for").write_all(stdin.as_bytes()).ok();
-        let output = child.wait_with_output().expect("a child can be waited for");
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        Said {
-            success: output.status.success(),
-            out: text(&output.stdout),
-            err: text(&output.stderr),
+        let ask = || {
+            said(self.command(arguments), stdin)
+                .unwrap_or_else(|| panic!("kubectl {arguments:?} has not ended within {LIMIT:?}"))
+        };
+        let mut answer = ask();
+        // On a machine that is very busy: nothing was asked yet, so it may be asked again.
+        for _ in 0..3 {
+            if answer.success || !answer.err.contains("TLS handshake timeout") {
+                break;
+            }
+            answer = ask();
         }
+        answer
     }
 
     /// The same where anything but success is a failed test.
@@ -112,6 +135,22 @@ impl Cluster {
         let said = self.kubectl(arguments, stdin);
         assert!(said.success, "kubectl {arguments:?}: {}{}", said.out, said.err);
         said.out
+    }
+
+    /// Runs kubectl as whom a token names, and nobody else.
+    ///
+    /// # Panics
+    /// Where kubectl does not start, or this cluster's kubeconfig cannot be read.
+    #[must_use]
+    pub fn with_token(&self, token: &str, arguments: &[&str], stdin: &str) -> Said {
+        let text = self.must(&["config", "view", "--raw", "--minify", "--output", "json"], "");
+        let mut config: serde_json::Value = serde_json::from_str(&text).expect("it was asked for");
+        // A certificate beside it would be believed first.
+        config["users"][0]["user"] = serde_json::json!({"token": token});
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(&file, config.to_string()).expect("a file can be written");
+        let other = Self { kubeconfig: Some(file.path().into()), ..self.clone() };
+        other.kubectl(arguments, stdin)
     }
 
     /// Names of nodes that are Ready.
@@ -126,4 +165,42 @@ impl Cluster {
             .filter_map(|line| line.strip_suffix(" True").map(str::to_owned))
             .collect()
     }
+}
+
+/// Runs a program to its end, with this on stdin; `None`: it took too long and was ended.
+pub(crate) fn said(mut command: Command, stdin: &str) -> Option<Said> {
+    let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let asked = "it was asked for";
+    let mut input = child.stdin.take().expect(asked);
+    let (out, err) = (child.stdout.take().expect(asked), child.stderr.take().expect(asked));
+    thread::scope(|scope| {
+        // One that refuses its arguments never reads.
+        scope.spawn(move || input.write_all(stdin.as_bytes()).ok());
+        let out = scope.spawn(move || text(out));
+        let err = scope.spawn(move || text(err));
+        let status = ended(&mut child);
+        let text = |reader: thread::ScopedJoinHandle<'_, String>| reader.join().unwrap_or_default();
+        let (out, err) = (text(out), text(err));
+        Some(Said { success: status?.success(), out, err })
+    })
+}
+
+fn text(mut from: impl Read) -> String {
+    let mut bytes = Vec::new();
+    from.read_to_end(&mut bytes).ok();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn ended(child: &mut Child) -> Option<ExitStatus> {
+    let begun = Instant::now();
+    while begun.elapsed() < LIMIT {
+        if let Some(status) = child.try_wait().expect("a child can be waited for") {
+            return Some(status);
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    child.kill().expect("it has not been waited for");
+    child.wait().expect("a child can be waited for");
+    None
 }

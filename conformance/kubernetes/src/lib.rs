@@ -4,8 +4,11 @@
 //! that tests vary. Everything is asked of the cluster by kubectl, so that what a test does can be done by hand.
 
 mod cluster;
+mod helm;
 mod namespace;
 pub mod pod;
 
+pub use casemate_suite::processes::until;
 pub use cluster::{Cluster, Said};
+pub use helm::Helm;
 pub use namespace::Namespace;

@@ -2,6 +2,8 @@
 //!
 //! And a real API server (`conformance/cluster env` names one) takes them, in a namespace that enforces Pod Security *restricted*.
 
+mod admission;
+mod hostile;
 mod profiles;
 mod server;
 

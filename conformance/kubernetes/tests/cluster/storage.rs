@@ -60,3 +60,24 @@ fn a_second_pod_of_a_claim_waits_until_the_first_is_gone() {
     let _ = namespace.must(&["delete", "pod", "first"], "");
     let _ = namespace.must(&["wait", "--for=condition=Ready", "--timeout=60s", "pod/second"], "");
 }
+
+/// A node says how much disk Pods may fill, and holds them to it.
+#[test]
+fn a_pod_gets_the_disk_that_it_asked_for_and_is_evicted_where_it_takes_more() {
+    let Some(cluster) = Cluster::of_environment() else { return };
+    let namespace = Namespace::new(&cluster, "disk");
+    let mut modest = pod::restricted(&cluster, "modest", "exec sleep 600");
+    let disk = json!({"ephemeral-storage": "16Mi"});
+    modest["spec"]["containers"][0]["resources"] = json!({"requests": disk, "limits": disk});
+    let mut greedy = modest.clone();
+    greedy["metadata"]["name"] = "greedy".into();
+    let fill = "dd if=/dev/zero of=/tmp/file bs=1M count=64 && exec sleep 600";
+    greedy["spec"]["containers"][0]["command"] = json!(["sh", "-c", fill]);
+    namespace.run(&modest);
+    assert!(namespace.create(&greedy).success);
+    let reason =
+        || namespace.must(&["get", "pod", "greedy", "--output", "jsonpath={.status.reason}"], "");
+    let evicted = until(Duration::from_secs(90), || (reason() == "Evicted").then_some(()));
+    assert!(evicted.is_some(), "{}", namespace.must(&["describe", "pod", "greedy"], ""));
+    let _ = namespace.must(&["wait", "--for=condition=Ready", "--timeout=5s", "pod/modest"], "");
+}
