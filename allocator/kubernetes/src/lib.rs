@@ -2,5 +2,9 @@
 //!
 //! Pure: no client, no clock, no randomness. What the resources mean is decided in `casemate-allocator-core`.
 
+pub mod allocate;
+pub mod kept;
+pub mod ledger;
+pub mod observe;
 pub mod resource;
 pub mod slot;

@@ -7,6 +7,7 @@ use casemate_protocol::ids::{Generation, Incarnation, SessionId};
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
+use super::annotation;
 use super::owned::owner;
 use crate::resource::WorkerSession;
 
@@ -31,7 +32,7 @@ pub fn claim_pod(uid: &str, version: &str, claim: &Claim) -> Value {
     json!({"metadata": {"uid": uid, "resourceVersion": version, "annotations": claim.of_pod()}})
 }
 
-/// Claims a volume of the pool, or raises the generation of one that the session has.
+/// Claims a volume of the pool. It is opened to nobody yet.
 #[must_use]
 pub fn claim_volume(uid: &str, version: &str, claim: &Claim) -> Value {
     json!({"metadata": {
@@ -40,9 +41,26 @@ pub fn claim_volume(uid: &str, version: &str, claim: &Claim) -> Value {
     }})
 }
 
-/// Gives a slot's anchor to the session that claimed the slot; `None`: the session was not read from a cluster.
+/// Opens a session's volume to the worker of this generation in this Pod: no deletion that was decided before is carried out after it.
 #[must_use]
-pub fn give_anchor(uid: &str, version: &str, session: &WorkerSession) -> Option<Value> {
+pub fn open_volume(uid: &str, version: &str, generation: Generation, pod: &str) -> Value {
+    json!({"metadata": {"uid": uid, "resourceVersion": version, "annotations": {
+        annotation::GENERATION: generation.to_string(),
+        annotation::OPENED_TO: pod,
+    }}})
+}
+
+/// Marks a slot's anchor as claimed, and gives it to the session; `None`: the session was not read from a cluster.
+#[must_use]
+pub fn claim_anchor(
+    uid: &str,
+    version: &str,
+    session: &WorkerSession,
+    claim: &Claim,
+) -> Option<Value> {
     let owner = owner(session, &session.name_any(), session.metadata.uid.as_ref()?);
-    Some(json!({"metadata": {"uid": uid, "resourceVersion": version, "ownerReferences": [owner]}}))
+    Some(json!({"metadata": {
+        "uid": uid, "resourceVersion": version,
+        "ownerReferences": [owner], "annotations": claim.of_pod(),
+    }}))
 }

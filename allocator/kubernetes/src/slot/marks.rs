@@ -24,17 +24,20 @@ pub mod label {
 
 /// Annotations.
 pub mod annotation {
-    /// On a Pod: the session that has claimed it.
+    /// On an anchor or a Pod: the session that has claimed it.
     pub const SESSION: &str = "casemate.dev/session";
-    /// On a Pod or volume: the session's incarnation.
+    /// On an anchor, a Pod or a volume: the session's incarnation.
     pub const INCARNATION: &str = "casemate.dev/incarnation";
-    /// On a Pod: the worker's generation. On a volume: the newest one that had it; none is ever given again that is not above.
+    /// On an anchor or a Pod: the worker's generation. On a volume: the newest one that it was opened to; none is ever given again that
+    /// is not above.
     pub const GENERATION: &str = "casemate.dev/generation";
+    /// On a volume: the UID of the Pod that it was opened to last.
+    pub const OPENED_TO: &str = "casemate.dev/opened-to";
     /// On a volume: the digest of the key whose files are on it.
     pub const KEY: &str = "casemate.dev/key";
     /// On a volume: that this installation made it, and as which slot's. One without is not ours to delete.
     pub const MADE_BY: &str = "casemate.dev/made-by";
-    /// On a Pod: the authority whose certificate its door shows, in PEM.
+    /// On a Secret and a Pod: the authority whose certificate its door shows, in PEM.
     pub const AUTHORITY: &str = "casemate.dev/authority";
     /// On a Pod: the profile's `metadata.generation` that it was made by.
     pub const PROFILE_GENERATION: &str = "casemate.dev/profile-generation";
@@ -74,7 +77,7 @@ impl Slot<'_> {
 }
 
 impl Claim {
-    /// What a claimed Pod is marked with.
+    /// What a claimed anchor or Pod is marked with.
     pub(super) fn of_pod(&self) -> Labels {
         BTreeMap::from([
             (annotation::SESSION.to_owned(), self.session.to_string()),
@@ -88,12 +91,11 @@ impl Claim {
         BTreeMap::from([(label::SESSION.to_owned(), self.object.clone())])
     }
 
-    /// What a claimed volume is marked with.
+    /// What a claimed volume is marked with. It is opened to nobody yet.
     pub(super) fn of_volume(&self) -> Labels {
         BTreeMap::from([
             (annotation::KEY.to_owned(), self.key.clone()),
             (annotation::INCARNATION.to_owned(), self.incarnation.to_string()),
-            (annotation::GENERATION.to_owned(), self.generation.to_string()),
         ])
     }
 }

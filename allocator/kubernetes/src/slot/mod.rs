@@ -9,6 +9,7 @@
 //! Nothing in a Pod's `spec` says whose it is: a claim is an annotation.
 
 mod claim;
+mod config;
 mod marks;
 mod network;
 mod owned;
@@ -16,7 +17,8 @@ mod pod;
 mod volumes;
 
 pub use casemate_protocol::slot::paths::DOOR;
-pub use claim::{Claim, claim_pod, claim_volume, give_anchor};
+pub use claim::{Claim, claim_anchor, claim_pod, claim_volume, open_volume};
+pub use config::{NoWorkspace, bind_terms, worker_config};
 pub use marks::{annotation, label};
 pub use network::network_policy;
 pub use owned::{Identity, anchor, secret, volume_claim};
@@ -64,6 +66,11 @@ pub enum Unbuildable {
         /// The field of the profile.
         field: &'static str,
     },
+    /// A secret is for what no worker does with it yet.
+    Credential {
+        /// The field of the profile's credential.
+        what: &'static str,
+    },
     /// A caller without labels: every Pod of its namespaces.
     OpenCaller,
     /// The profile was not read from a cluster.
@@ -76,6 +83,10 @@ impl std::fmt::Display for Unbuildable {
             Self::CopiedImage { field } => write!(
                 f,
                 "`{field}`: content of a copied image is not to be had: use `imageVolume` (Kubernetes 1.35 or later) or `configMap`"
+            ),
+            Self::Credential { what } => write!(
+                f,
+                "`credentials`: `{what}` is not to be had yet: the agent gets a secret by `for.agentVariable`, or not at all"
             ),
             Self::OpenCaller => f.write_str(
                 "a caller of workers is named by no label of its Pods, which would be every Pod: name one",

@@ -21,6 +21,8 @@ use crate::resource::profile::{AccessMode, Storage};
 pub struct Identity {
     /// Its certificate; the SAN is the slot's name.
     pub certificate: Certificate,
+    /// In PEM, who signed it.
+    pub authority: String,
     /// The worker's configuration: a file of JSON. It names no session.
     pub config: String,
 }
@@ -38,16 +40,16 @@ pub(super) fn owner<K: Resource<DynamicType = ()>>(_: &K, name: &str, uid: &str)
     }
 }
 
-/// A slot's ServiceAccount: no token, no role. `session` is whose the slot is; `None`: the pool's.
+/// A slot's ServiceAccount: no token, no role. `session` is whose the slot is, and by which claim; `None`: the pool's.
 ///
 /// # Errors
 /// [`Unbuildable::NoIdentity`].
 pub fn anchor(
     slot: Slot<'_>,
-    session: Option<&WorkerSession>,
+    session: Option<(&WorkerSession, &Claim)>,
 ) -> Result<ServiceAccount, Unbuildable> {
     let owner = match session {
-        Some(session) => {
+        Some((session, _)) => {
             let uid = session.metadata.uid.as_deref().ok_or(Unbuildable::NoIdentity)?;
             owner(session, &session.name_any(), uid)
         }
@@ -57,7 +59,11 @@ pub fn anchor(
         }
     };
     Ok(ServiceAccount {
-        metadata: ObjectMeta { owner_references: Some(vec![owner]), ..slot.metadata() },
+        metadata: ObjectMeta {
+            owner_references: Some(vec![owner]),
+            annotations: session.map(|(_, claim)| claim.of_pod()),
+            ..slot.metadata()
+        },
         automount_service_account_token: Some(false),
         ..ServiceAccount::default()
     })
@@ -78,8 +84,13 @@ pub fn secret(slot: Slot<'_>, anchor: &str, identity: &Identity) -> Secret {
         ("config.json", &identity.config),
     ];
     let data = files.map(|(name, text)| (name.to_owned(), ByteString(text.clone().into_bytes())));
+    // Whom to believe is public, and is found again where the answer to its making was lost.
+    let authority = (annotation::AUTHORITY.to_owned(), identity.authority.clone());
     Secret {
-        metadata: anchored(slot, anchor),
+        metadata: ObjectMeta {
+            annotations: Some(BTreeMap::from([authority])),
+            ..anchored(slot, anchor)
+        },
         type_: Some("kubernetes.io/tls".to_owned()),
         immutable: Some(true),
         data: Some(BTreeMap::from(data)),

@@ -69,7 +69,7 @@ fn objects(
     let installation = installation(namespace);
     let slot = Slot { name: &name, profile, installation: &installation };
     let certificate = Certificate { chain: "chain".into(), key: "the-private-key".into() };
-    let identity = Identity { certificate, config: "{}".into() };
+    let identity = Identity { certificate, authority: "authority".into(), config: "{}".into() };
     let json = |value: Result<Value, _>| value.expect("objects are JSON");
     Ok(Objects {
         anchor: json(serde_json::to_value(anchor(slot, None)?)),
@@ -271,7 +271,7 @@ fn a_claim_names_the_object_that_was_looked_at() {
             (&patch["metadata"]["uid"], &patch["metadata"]["resourceVersion"]),
             (&json!("u"), &json!("5"))
         );
-        assert_eq!(patch["metadata"]["annotations"]["casemate.dev/generation"], "7");
+        assert_eq!(patch["metadata"]["annotations"]["casemate.dev/incarnation"], "3");
         assert_eq!(
             patch.as_object().expect("an object").len(),
             1,
