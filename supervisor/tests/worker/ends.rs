@@ -127,7 +127,7 @@ fn exit_end_of_output_and_death_in_a_turn_are_told_apart_also_where_a_grandchild
 #[test]
 fn an_agent_that_asks_without_end_and_reads_no_answer_is_read_no_further_and_then_ended() {
     let mut slot = Slot::new(Tier::Domain, Who::User);
-    slot.config.blocked_ttl = 5;
+    slot.config.blocked_ttl = 20;
     let ask = r#"{"id":%.0f,"method":"session/request_permission","params":{"sessionId":"s"}}"#;
     // Hundreds of megabytes of refusals.
     let script = format!("{TURN}seq -f '{ask}' 1000 9999999");
@@ -142,7 +142,7 @@ fn an_agent_that_asks_without_end_and_reads_no_answer_is_read_no_further_and_the
     let peak = crate::slow::peak(worker.pid().as_raw());
     let (answer, _) = client.answer(id);
     let said = answer["error"]["message"].as_str().unwrap();
-    assert!(said.contains("asked without end and for 5 s read nothing"), "{answer}");
+    assert!(said.contains("asked without end and for 20 s read nothing"), "{answer}");
     assert_eq!(answer["error"]["data"]["casemate"]["delivery"], "interrupted", "{answer}");
     assert!(peak < 48 * 1024, "{peak} KiB");
     assert_eq!(worker.wait().code(), Some(70));
