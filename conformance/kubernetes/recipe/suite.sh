@@ -52,7 +52,7 @@ suite() { # image
 }
 
 suite_objects() { # image of the suite, image that it tests with
-    sed -e "s|@NAME@|$suite_name|; s|@SUITE@|$1|; s|@TEST@|$2|; s|@SUPERVISOR@|${CASEMATE_SUPERVISOR_IMAGE:-}|" "$manifests/suite.yaml"
+    sed -e "s|@NAME@|$suite_name|; s|@SUITE@|$1|; s|@TEST@|$2|; s|@SUPERVISOR@|${CASEMATE_SUPERVISOR_IMAGE:-}|; s|@WORKER@|${CASEMATE_WORKER_IMAGE:-}|" "$manifests/suite.yaml"
 }
 
 forget_suite() {
