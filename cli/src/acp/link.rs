@@ -5,6 +5,7 @@
 //! [`Hold`].
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +20,7 @@ use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until, timeout};
-use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::{Bytes, Message};
 
 use crate::acp::driver::News;
 use crate::acp::hold::Hold;
@@ -65,6 +66,9 @@ struct Shared {
     counted: Cell<usize>,
     hold: Arc<Hold>,
 }
+
+/// A message of the worker and its number, which counts as taken.
+struct Brought(u64, Bytes);
 
 /// What a link needs from its surroundings.
 pub(super) struct Surroundings {
@@ -177,10 +181,18 @@ async fn live(
     let started = Instant::now();
     let now = || u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
     let mut socket = Some(socket);
+    // What a connection brought belongs to the host: the connection's end does not take it back.
+    let mut brought = VecDeque::new();
     loop {
         let mut actions = Vec::new();
         if let Some(socket) = socket.take() {
-            if let Some(over) = connected(shared, link, socket, around).await {
+            let over = connected(shared, link, socket, &mut brought, around).await;
+            tokio::select! {
+                biased;
+                told = hand_on(&mut brought, link, &around.news) => told?,
+                () = shared.left() => return None,
+            }
+            if let Some(over) = over {
                 return Some(over);
             }
             shared.end.borrow_mut().cut(now(), chance(), &mut actions);
@@ -195,7 +207,7 @@ async fn live(
         if shared.leaving.get() {
             return None;
         }
-        let mut queue = std::collections::VecDeque::from(actions);
+        let mut queue = VecDeque::from(actions);
         while let Some(action) = queue.pop_front() {
             let mut more = Vec::new();
             match action {
@@ -233,12 +245,13 @@ async fn connected(
     shared: &Shared,
     link: Link,
     socket: Socket,
+    brought: &mut VecDeque<Brought>,
     around: &Surroundings,
 ) -> Option<Over> {
     let clock = socket.get_ref().clock();
     let (mut sink, mut stream) = socket.split();
     let over = tokio::select! {
-        over = read(&mut stream, &clock, shared, link, around) => over,
+        over = read(&mut stream, &clock, shared, link, brought, around) => over,
         () = write(&mut sink, shared) => None,
     };
     if over.is_some() {
@@ -259,6 +272,7 @@ async fn read(
     clock: &Clock,
     shared: &Shared,
     link: Link,
+    brought: &mut VecDeque<Brought>,
     around: &Surroundings,
 ) -> Option<Over> {
     let mut room = around.room.clone();
@@ -274,19 +288,34 @@ async fn read(
         let broken = shared.end.borrow_mut().take(&frame, &mut actions).is_err();
         shared.count();
         shared.receipt.work.notify_one();
+        let mut end = None;
         for action in actions {
             match action {
-                Action::Message(number, line) => {
-                    around.news.send(News::Worker(link, number, line)).await.ok()?;
-                }
-                Action::Over(over) => return Some(over),
+                Action::Message(number, line) => brought.push_back(Brought(number, line)),
+                Action::Over(over) => end = Some(over),
                 Action::Dial(_) | Action::Ask => {}
             }
         }
-        if broken {
-            return None;
+        if broken || end.is_some() {
+            return end;
         }
+        hand_on(brought, link, &around.news).await?;
     }
+}
+
+/// Tells the driver of all that was brought; `None` where it is gone. Whoever gives this up loses nothing.
+async fn hand_on(
+    brought: &mut VecDeque<Brought>,
+    link: Link,
+    news: &mpsc::Sender<News>,
+) -> Option<()> {
+    while !brought.is_empty() {
+        // A send that is given up would take its message along.
+        let place = news.reserve().await.ok()?;
+        let Brought(number, line) = brought.pop_front()?;
+        place.send(News::Worker(link, number, line));
+    }
+    Some(())
 }
 
 async fn write(sink: &mut SplitSink<Socket, Message>, shared: &Shared) {
@@ -338,4 +367,31 @@ impl Shared {
 fn chance() -> u64 {
     use std::hash::{BuildHasher as _, Hasher as _};
     std::hash::RandomState::new().build_hasher().finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    #[test]
+    fn what_a_connection_brought_stays_where_it_ends_while_the_driver_has_no_room() {
+        let (news, mut driver) = mpsc::channel(1);
+        let mut brought: VecDeque<_> =
+            (1..=3).map(|number| Brought(number, Bytes::from(number.to_string()))).collect();
+        let mut got = Vec::new();
+        while !brought.is_empty() {
+            // Given up each time, as by a connection that breaks.
+            let _ = hand_on(&mut brought, Link(7), &news).now_or_never();
+            while let Ok(News::Worker(_, number, line)) = driver.try_recv() {
+                assert_eq!(line, number.to_string());
+                got.push(number);
+            }
+        }
+        assert_eq!(got, [1, 2, 3]);
+        drop(driver);
+        brought.push_back(Brought(4, Bytes::new()));
+        assert_eq!(hand_on(&mut brought, Link(7), &news).now_or_never(), Some(None));
+    }
 }

@@ -13,7 +13,7 @@ use casemate_protocol::relay::supervisor::Taken;
 use futures_util::{SinkExt as _, StreamExt as _};
 use hyper::upgrade::Upgraded;
 use tokio::io::AsyncWrite;
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::{self, error::SendError};
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::{Error, Message};
@@ -41,7 +41,7 @@ pub(super) async fn serve(stream: Upgraded, epoch: u64, hosted: Rc<Hosted>) {
     let relay = &hosted.clients;
     if relay.send(FromClient::Connected(conn, Rc::clone(&outbox))).await.is_ok() {
         tokio::select! {
-            () = async { attachment.fill(&outbox).await; std::future::pending().await } => {}
+            () = async { attachment.filled(&outbox).await; std::future::pending().await } => {}
             () = connections(&attachment, conn, relay) => {}
         }
         // The relay may be over already.
@@ -53,10 +53,12 @@ pub(super) async fn serve(stream: Upgraded, epoch: u64, hosted: Rc<Hosted>) {
 
 /// One connection after the other.
 async fn connections(attachment: &Attachment, conn: Conn, relay: &mpsc::Sender<FromClient>) {
-    while let Some(stream) = attachment.connection().await {
+    // What a connection brought counts as taken: the connection's end does not take it back.
+    let mut lines = Vec::new();
+    while let Some(stream) = next(attachment, &mut lines, conn, relay).await {
         let (mut stream, mut sender, pulse) = pulse::open_apart(stream, FRAME).await;
         let ended = tokio::select! {
-            ended = read(&mut stream, attachment, conn, relay, &pulse) => ended,
+            ended = read(&mut stream, attachment, &mut lines, conn, relay, &pulse) => ended,
             ended = write(&mut sender, attachment) => ended,
             () = pulse.silence() => Ended::Cut,
             // Of the same client, who has given this one up.
@@ -78,6 +80,34 @@ async fn connections(attachment: &Attachment, conn: Conn, relay: &mpsc::Sender<F
             }
         }
     }
+    let _ = hand_on(&mut lines, conn, relay).await;
+}
+
+/// The next connection; meanwhile what the last one brought goes on to the relay.
+async fn next(
+    attachment: &Attachment,
+    lines: &mut Vec<Sent>,
+    conn: Conn,
+    relay: &mpsc::Sender<FromClient>,
+) -> Option<Upgraded> {
+    tokio::select! {
+        biased;
+        handed = hand_on(lines, conn, relay) => handed.ok()?,
+        stream = attachment.connection() => return stream,
+    }
+    attachment.connection().await
+}
+
+/// Hands all lines to the relay, or none where this is given up: a send that is given up would take them along.
+async fn hand_on(
+    lines: &mut Vec<Sent>,
+    conn: Conn,
+    relay: &mpsc::Sender<FromClient>,
+) -> Result<(), SendError<()>> {
+    if !lines.is_empty() {
+        relay.reserve().await?.send(FromClient::Lines(conn, std::mem::take(lines)));
+    }
+    Ok(())
 }
 
 /// Why a connection ended.
@@ -93,24 +123,21 @@ enum Ended {
 async fn read(
     stream: &mut Listening,
     attachment: &Attachment,
+    lines: &mut Vec<Sent>,
     conn: Conn,
     relay: &mpsc::Sender<FromClient>,
     pulse: &Pulse,
 ) -> Ended {
-    let mut lines = Vec::new();
     loop {
+        if hand_on(lines, conn, relay).await.is_err() {
+            return Ended::Over;
+        }
         // All that has come is one matter for the relay, also where the connection ends behind it.
         let mut next = Some(pulse.next(stream).await);
         let mut ended = None;
         while let Some(message) = next {
-            ended = take(message, attachment, &mut lines);
+            ended = take(message, attachment, lines);
             next = if ended.is_none() && lines.len() < MANY { pulse.ready(stream) } else { None };
-        }
-        if !lines.is_empty() {
-            let lines = FromClient::Lines(conn, std::mem::take(&mut lines));
-            if relay.send(lines).await.is_err() {
-                return Ended::Over;
-            }
         }
         if let Some(ended) = ended {
             return ended;
@@ -231,5 +258,30 @@ async fn farewell(
         && sender.send().await.is_ok()
     {
         read_on(stream).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    #[test]
+    fn what_a_connection_brought_stays_where_it_ends_while_the_relay_has_no_room() {
+        let (relay, mut end) = mpsc::channel(1);
+        let mut lines = vec![Sent::Line("one".into())];
+        assert!(hand_on(&mut lines, Conn(1), &relay).now_or_never().is_some() && lines.is_empty());
+        for text in ["two", "three"] {
+            lines.push(Sent::Ahead(text.into()));
+            // Given up, as by a connection that breaks.
+            assert!(hand_on(&mut lines, Conn(1), &relay).now_or_never().is_none());
+        }
+        assert!(matches!(end.try_recv(), Ok(FromClient::Lines(_, first)) if first.len() == 1));
+        assert!(hand_on(&mut lines, Conn(1), &relay).now_or_never().is_some());
+        let Ok(FromClient::Lines(_, rest)) = end.try_recv() else { panic!("lost") };
+        assert!(
+            matches!(&rest[..], [Sent::Ahead(two), Sent::Ahead(three)] if two == "two" && three == "three")
+        );
     }
 }

@@ -140,7 +140,8 @@ impl Attachment {
 
     /// The client broke the protocol.
     pub fn breach(&self, words: &str) {
-        self.end.borrow_mut().leave(close::PROTOCOL, words, self.now());
+        self.end.borrow_mut().lose(close::PROTOCOL, words);
+        self.work.notify_one();
     }
 
     /// Takes a frame of the client; what came of it.
@@ -186,12 +187,24 @@ impl Attachment {
         self.work.notified().await;
     }
 
-    /// Takes what the relay has for the client, until its end.
-    pub async fn fill(&self, outbox: &Outbox) {
+    /// Takes what the relay has for the client, until its end, or until another client is in its place: for that it waits for nothing.
+    pub async fn filled(&self, outbox: &Outbox) {
+        tokio::select! {
+            biased;
+            reason = outbox.superseded() => {
+                self.end.borrow_mut().leave(close::SUPERSEDED, &reason, self.now());
+                self.work.notify_one();
+            }
+            () = self.fill(outbox) => {}
+        }
+    }
+
+    async fn fill(&self, outbox: &Outbox) {
         loop {
             match outbox.next().await {
                 Item::Line(line) => {
                     let length = line.len();
+                    self.wait_for_a_reader(length, outbox).await;
                     self.keep(line).await;
                     outbox.sent(length);
                 }
@@ -228,7 +241,6 @@ impl Attachment {
     /// Keeps a message. A full disk or spool keeps the relay waiting instead of losing anything, until the client has taken enough.
     async fn keep(&self, line: Bytes) {
         self.shelf.room().await;
-        self.wait_for_a_reader(line.len()).await;
         let kept = self.end.borrow_mut().push(line);
         self.work.notify_one();
         let Kept::Spool(line) = kept else { return };
@@ -242,7 +254,7 @@ impl Attachment {
     }
 
     /// Where a message would go to the disk although its client reads: see [`patience`].
-    async fn wait_for_a_reader(&self, length: usize) {
+    async fn wait_for_a_reader(&self, length: usize, outbox: &Outbox) {
         let hopes = {
             let end = self.end.borrow();
             let flow = end.flow();
@@ -256,7 +268,9 @@ impl Attachment {
                     self.room.notified().await;
                 }
             };
+            outbox.narrow(true);
             let _ = timeout(patience::WAIT, room).await;
+            outbox.narrow(false);
         }
     }
 

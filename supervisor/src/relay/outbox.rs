@@ -10,14 +10,15 @@ use std::fs::File;
 use std::rc::Rc;
 
 use bytes::Bytes;
+use casemate_protocol::codes::close;
 use tokio::sync::Notify;
 
 use super::receipts::Receipts;
 
 /// More than this waiting, and the agent is read no further until the client has taken some.
 const FULL: usize = 16 * 1024 * 1024;
-/// The same of a client that lines are kept for elsewhere: they wait here only while that is waited for.
-const FULL_BEFORE_SHELF: usize = 256 * 1024;
+/// The same while a client that keeps pace is waited for.
+const NARROW: usize = 256 * 1024;
 
 /// One thing to send.
 #[derive(Debug)]
@@ -45,7 +46,11 @@ pub struct Outbox {
     free: Cell<u64>,
     marked: Cell<u64>,
     bytes: Cell<usize>,
+    narrow: Cell<bool>,
     closed: Cell<bool>,
+    /// Another client is in this one's place: why, in words.
+    superseded: RefCell<Option<String>>,
+    replaced: Notify,
     /// The connection's task has ended: whatever still waits will never be sent.
     done: Cell<bool>,
     filled: Notify,
@@ -68,7 +73,10 @@ impl Outbox {
             free: Cell::new(u64::MAX),
             marked: Cell::new(0),
             bytes: Cell::new(0),
+            narrow: Cell::new(false),
             closed: Cell::new(false),
+            superseded: RefCell::default(),
+            replaced: Notify::new(),
             done: Cell::new(false),
             filled: Notify::new(),
             drained,
@@ -115,7 +123,13 @@ impl Outbox {
         match &item {
             Item::Line(line) => self.bytes.set(self.bytes.get() + line.len()),
             Item::Journal { .. } => {}
-            Item::Close(..) => self.closed.set(true),
+            Item::Close(code, reason) => {
+                self.closed.set(true);
+                if *code == close::SUPERSEDED {
+                    self.superseded.replace(Some(reason.clone()));
+                    self.replaced.notify_one();
+                }
+            }
         }
         self.items.borrow_mut().push_back(item);
         self.put.set(self.put.get() + 1);
@@ -135,6 +149,22 @@ impl Outbox {
             }
             self.filled.notified().await;
         }
+    }
+
+    /// Completes once another client is in this one's place; why, in words. What still waits is of no use then.
+    pub async fn superseded(&self) -> String {
+        loop {
+            if let Some(reason) = self.superseded.borrow().clone() {
+                return reason;
+            }
+            self.replaced.notified().await;
+        }
+    }
+
+    /// Whether the client is being waited for: the relay then reads the agent less far ahead.
+    pub fn narrow(&self, narrow: bool) {
+        self.narrow.set(narrow);
+        self.drained.notify_one();
     }
 
     /// Tells that `bytes` of lines have been sent.
@@ -158,8 +188,7 @@ impl Outbox {
     /// More is waiting than should.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        let full = if self.receipts.is_some() { FULL_BEFORE_SHELF } else { FULL };
-        self.bytes.get() > full
+        self.bytes.get() > if self.narrow.get() { NARROW } else { FULL }
     }
 }
 

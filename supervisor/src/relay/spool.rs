@@ -2,6 +2,7 @@
 //!
 //! Owns the files of its attachment in `state/spool`; they go with it. A file is removed as soon as it is read to its end.
 
+use std::collections::VecDeque;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
@@ -24,6 +25,8 @@ pub struct Spool {
     read: u64,
     writer: Option<File>,
     written: u64,
+    /// Where the files before the last one end: what is behind is left of a message that could not be written.
+    ends: VecDeque<u64>,
     bytes: u64,
 }
 
@@ -42,6 +45,7 @@ impl Spool {
             read: 0,
             writer: None,
             written: 0,
+            ends: VecDeque::new(),
             bytes: 0,
         }
     }
@@ -76,6 +80,9 @@ impl Spool {
                     .create_new(true)
                     .mode(0o600)
                     .open(self.path(number))?;
+                if number > self.last {
+                    self.ends.push_back(self.written);
+                }
                 (self.last, self.written) = (number, 0);
                 self.writer.insert(file)
             }
@@ -83,7 +90,7 @@ impl Spool {
         let mut record = Vec::with_capacity(message.len() + 4);
         record.extend(length.to_be_bytes());
         record.extend_from_slice(message);
-        // At a place: what a failure leaves behind is written over.
+        // At a place: what a failure leaves behind is written over, or lies behind the end that is remembered.
         writer.write_all_at(&record, self.written)?;
         self.written += record.len() as u64;
         self.bytes += record.len() as u64;
@@ -115,11 +122,12 @@ impl Spool {
         let finished = if self.first == self.last {
             self.bytes == 0
         } else {
-            self.read == reader.metadata()?.len()
+            Some(&self.read) == self.ends.front()
         };
         if finished {
             fs::remove_file(self.path(self.first))?;
             self.reader = None;
+            self.ends.pop_front();
             self.first += 1;
             if self.bytes == 0 {
                 (self.writer, self.written, self.last) = (None, 0, self.first);
@@ -185,5 +193,24 @@ mod tests {
         fs::write(place.join("1-0"), b"of a killed worker").unwrap();
         Spool::clear(&place).unwrap();
         assert_eq!(files(), 0);
+    }
+
+    #[test]
+    fn what_a_failed_write_left_is_no_message_wherever_a_file_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut spool = Spool::new(dir.path().to_owned(), 1);
+        let message = vec![7; usize::try_from(LONG).unwrap()];
+        for round in 0..3 {
+            spool.append(&message).unwrap();
+            // As a write that was cut short by a full disk, after which another message was the next.
+            let mut file = OpenOptions::new().append(true).open(spool.path(round)).unwrap();
+            io::Write::write_all(&mut file, &[0xff; 100]).unwrap();
+        }
+        spool.append(b"last").unwrap();
+        for _ in 0..3 {
+            assert!(spool.pop().unwrap().as_ref() == Some(&message));
+        }
+        assert_eq!(spool.pop().unwrap(), Some(b"last".to_vec()));
+        assert_eq!(spool.pop().unwrap(), None);
     }
 }

@@ -46,6 +46,7 @@ impl Generation {
 
     /// The agent closed its stdout: it is about to exit, or it lives on and is of no use any more.
     pub async fn agent_closed_stdout(&mut self) {
+        self.settle_now();
         let Some(agent) = &mut self.agent else { return };
         match timeout(EXIT_AFTER_EOF, &mut agent.end).await {
             Ok(exit) => self.agent_exited(exit.ok()).await,
@@ -103,6 +104,8 @@ impl Generation {
         self.agent_state = AgentState::Exited { cause: cause.to_owned() };
         self.handle(server::Event::AgentEnded { cause });
         self.close_all(close_code, cause);
+        // Also where nobody is attached: nothing is under way when the worker goes.
+        self.settle_now();
     }
 
     fn close_all(&mut self, code: u16, words: &str) {
@@ -140,7 +143,7 @@ impl Generation {
                 () = tokio::time::sleep_until(deadline) => return,
                 line = agent.stdout.next(), if !blocked => line,
                 () = drained.notified(), if blocked => continue,
-                () = written.notified(), if blocked => {
+                () = written.notified() => {
                     self.journal_written();
                     continue;
                 }
@@ -149,6 +152,7 @@ impl Generation {
                 Ok(Line::Text(line)) => self.agent_line(&line),
                 Ok(Line::TooLong(outline)) => self.agent_line_too_long(&outline),
                 Ok(Line::End) | Err(_) => {
+                    self.settle_now();
                     let Some(agent) = &mut self.agent else { return };
                     let _ = tokio::time::timeout_at(deadline, &mut agent.end).await;
                     return;
@@ -161,20 +165,21 @@ impl Generation {
     /// Takes what is left in the agent's stdout; false where it was not closed in time, or more comes than can be kept.
     async fn drain_until_closed(&mut self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
-        let mut bytes = 0;
+        // The first line may have been read in part before.
+        let mut bytes = None;
         loop {
             let Some(agent) = &mut self.agent else { return true };
             match tokio::time::timeout_at(deadline, agent.stdout.next()).await {
                 Ok(Ok(Line::Text(line))) => {
-                    bytes += line.len();
+                    bytes = Some(bytes.map_or(0, |bytes| bytes + line.len()));
                     self.agent_line(&line);
                 }
                 Ok(Ok(Line::TooLong(outline))) => self.agent_line_too_long(&outline),
                 Ok(Ok(Line::End) | Err(_)) => return true,
                 Err(_) => return false,
             }
-            self.settle();
-            if Instant::now() >= deadline || (bytes > PIPE && self.is_blocked()) {
+            self.settle_now();
+            if Instant::now() >= deadline || (bytes > Some(PIPE) && self.is_blocked()) {
                 return false;
             }
         }

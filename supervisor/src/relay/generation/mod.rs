@@ -407,6 +407,13 @@ impl Generation {
         }
     }
 
+    /// As [`Self::settle`], and waits for the journals: whoever calls this has no time for them later.
+    pub fn settle_now(&mut self) {
+        self.settle();
+        report(self.parts.journals.wait());
+        self.release();
+    }
+
     /// What was being written to a journal may be written.
     pub fn journal_written(&mut self) {
         report(self.parts.journals.look());

@@ -173,12 +173,14 @@ impl Journals {
         }
     }
 
-    /// What a replay has to send; `None` where nothing was ever written.
+    /// What a replay has to send; `None` where nothing was ever written. What could not be written is not in it.
     ///
     /// # Errors
-    /// Writing what waits, and opening it.
+    /// Opening it.
     pub fn replay(&mut self, session: &str) -> io::Result<Option<Item>> {
-        self.flush()?;
+        if let Err(error) = self.flush() {
+            tracing::error!(%error, "the journal lacks lines: check the volume's space");
+        }
         let file = match File::open(self.path(session)) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

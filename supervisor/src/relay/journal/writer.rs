@@ -98,13 +98,9 @@ impl Writer {
 
     /// The same, without waiting.
     pub(super) fn ready(&mut self) -> Option<Done> {
-        match self.thread.as_ref().filter(|_| self.under_way)?.results.try_recv() {
-            Ok(done) => {
-                self.under_way = false;
-                Some(done)
-            }
-            Err(TryRecvError::Empty | TryRecvError::Disconnected) => None,
-        }
+        let done = self.thread.as_ref().filter(|_| self.under_way)?.results.try_recv();
+        self.under_way = matches!(done, Err(TryRecvError::Empty));
+        done.ok()
     }
 }
 
