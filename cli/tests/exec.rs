@@ -201,6 +201,25 @@ fn on_a_terminal_keys_go_there_and_the_persons_own_is_out_of_reach_and_put_back(
     assert_eq!(tcgetattr(&person.slave).unwrap(), before);
 }
 
+/// Whoever draws a window tells the kernel (TIOCSWINSZ in ioctl_tty(2)), which tells `casemate exec` by SIGWINCH.
+#[test]
+fn a_terminal_that_is_resized_is_the_commands_size_too() {
+    let (house, _host, session) = session();
+    let mut person = Person::new();
+    let script = "trap 'stty size' WINCH; stty size; echo ready; while :; do sleep 0.1; done";
+    let mut child = person.start(&house, &[&session, "--", "sh", "-c", script]);
+    let said = person.until("ready");
+    assert!(said.starts_with("33 77\r\n"), "{said}");
+    for (rows, columns) in [(44, 111), (5, 20)] {
+        let size =
+            rustix::termios::Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        rustix::termios::tcsetwinsize(&person.master, size).unwrap();
+        person.until(&format!("{rows} {columns}\r\n"));
+    }
+    person.master.write_all(b"\x03").unwrap();
+    assert_eq!(wait(&mut child), 130);
+}
+
 /// setsid(1) forks where it leads a group already.
 fn fs_children(pid: u32) -> i32 {
     let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
