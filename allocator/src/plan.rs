@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::closed::leaves_closed;
 use crate::door;
 use crate::home::Home;
-use crate::profile::{Profile, Sharing, is_variable_name};
+use crate::profile::{self, Profile, Sharing, is_variable_name};
 use crate::programs::{self, Limits};
 use crate::refusal::{IntoApi as _, refuse};
 use crate::repository;
@@ -133,7 +133,7 @@ pub(crate) fn make(
         idle_ttl_ms: u64::try_from(profile.idle_ttl.as_millis()).unwrap_or(u64::MAX),
         close: profile.close.into(),
     };
-    let policy = policy_text(&profile.policy, home, &given)?;
+    let policy = policy_text(&profile.policy, home, profiles, &given)?;
     let plan = Plan {
         tier,
         repository,
@@ -235,7 +235,12 @@ fn grantable(path: &Path, limits: Limits<'_>) -> Result<(), ApiError> {
 }
 
 /// A policy's text, checked.
-fn policy_text(name: &str, home: &Home, given: &Given) -> Result<String, ApiError> {
+fn policy_text(
+    name: &str,
+    home: &Home,
+    profiles: &Path,
+    given: &Given,
+) -> Result<String, ApiError> {
     let (text, place) = if let Some(text) = policy::built_in(name) {
         (text.to_owned(), format!("the built-in policy `{name}`"))
     } else if name.starts_with('/') {
@@ -264,6 +269,11 @@ fn policy_text(name: &str, home: &Home, given: &Given) -> Result<String, ApiErro
     leaves_closed(&policy, home.path()).map_err(wrong)?;
     if name.starts_with('/') {
         lies_beyond_sessions(Path::new(name), &policy, home).map_err(wrong)?;
+        // Sessions of other profiles are no more trusted with it.
+        for (other, policy) in profile::policies(profiles) {
+            lies_beyond_sessions(Path::new(name), &policy, home)
+                .map_err(|message| wrong(format!("as profile `{other}` has it, {message}")))?;
+        }
     }
     foreign_ports(&policy).map_err(wrong)?;
     if given.tier < policy.tier {
@@ -273,8 +283,8 @@ fn policy_text(name: &str, home: &Home, given: &Given) -> Result<String, ApiErro
     Ok(text)
 }
 
-/// Refuses a policy file that a session could write, and so choose the next one's walls: one among the slots, or in what a rule of
-/// its own lets sessions write, whatever name or mount it is named by.
+/// Refuses a policy file that a session of `policy` could write, and so choose the next one's walls: one among the slots, or in what
+/// a rule lets sessions write, whatever name or mount it is named by.
 fn lies_beyond_sessions(file: &Path, policy: &Policy, home: &Home) -> Result<(), String> {
     let slots = home.slots();
     let places = Places::new(slots.clone(), slots.clone(), slots, Tier::Pod);

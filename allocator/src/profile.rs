@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use casemate_allocator_core::record::CloseRule;
 use casemate_protocol::origin::Origin;
-use casemate_protocol::policy::Size;
+use casemate_protocol::policy::{Policy, Size};
 use casemate_protocol::tier::Tier;
 use casemate_protocol::worker;
 use serde::{Deserialize, Deserializer};
@@ -144,6 +144,21 @@ impl Default for Profile {
             sharing: Sharing::Session,
         }
     }
+}
+
+/// The policy of each profile of a directory that names a file of its own. One that cannot be read starts no session.
+pub(crate) fn policies(directory: &Path) -> Vec<(String, Policy)> {
+    let files = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let names = files.filter_map(|file| {
+        let name = file.file_name().into_string().ok()?;
+        name.strip_suffix(".toml").map(str::to_owned)
+    });
+    let policy = |name: &str| {
+        let profile = Profile::load(directory, name).ok()?;
+        let text = std::fs::read_to_string(Some(profile.policy).filter(|at| at.starts_with('/'))?);
+        Policy::parse(&text.ok()?).ok()
+    };
+    names.filter_map(|name| policy(&name).map(|policy| (name, policy))).collect()
 }
 
 impl Profile {

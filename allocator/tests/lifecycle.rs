@@ -110,6 +110,34 @@ fn a_policy_that_a_session_could_write_is_refused() {
     }
 }
 
+/// Nor may another profile's policy: its sessions would choose the walls of these.
+#[test]
+fn a_policy_that_a_session_of_another_profile_could_write_is_refused() {
+    let house = House::started(scripted());
+    let root = house.dir.path().to_owned();
+    let shared = root.join("shared");
+    std::fs::create_dir(&shared).unwrap();
+    let developer = casemate_protocol::policy::DEVELOPER;
+    let policy = shared.join("plain.toml");
+    std::fs::write(&policy, developer).unwrap();
+    house.profile("plain", &format!("policy = '{}'\n", policy.display()));
+    let ask = |id: &str| {
+        let mut asked = request(id, id, "serve");
+        asked.intent.profile = "plain".into();
+        house.allocate(&asked)
+    };
+    ask("before").unwrap();
+    let rule = format!(
+        "\n[[path]]\npath = \"{}\"\naccess = [\"read\", \"write\"]\nreason = \"r\"\n",
+        shared.display()
+    );
+    std::fs::write(root.join("granting.toml"), format!("{developer}{rule}")).unwrap();
+    house.profile("granting", &format!("policy = '{}'\n", root.join("granting.toml").display()));
+    let error = ask("after").unwrap_err();
+    assert!(error.message.contains("as profile `granting` has it"), "{error}");
+    assert!(matches!(error.start, Some(StartError::Policy { .. })), "{error:?}");
+}
+
 #[test]
 fn a_policy_that_names_hosts_is_refused_while_nothing_enforces_them() {
     let house = House::started(scripted());

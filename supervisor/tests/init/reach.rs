@@ -89,6 +89,14 @@ fn a_report_is_never_where_the_command_may_write() {
         let (code, _, err) = forge(&before, report);
         assert_eq!(code, 64, "{source} at {point}: {err}");
     }
+    // Where the command may write what this process has for its stdout.
+    for report in ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"] {
+        let stdout = fs::File::create(site.path("shared/stdout")).unwrap();
+        let options = ["--policy", &policy, "--report", report];
+        let output = site.command(&[], &options, &["true"]).stdout(stdout).output();
+        let (code, _, err) = said(output.unwrap());
+        assert_eq!(code, 64, "{report}: {err}");
+    }
     // Beside all that it is the command's in no way.
     let (code, _, err) = forge(&[], "kept/report");
     assert_ne!(code, 64, "{err}");

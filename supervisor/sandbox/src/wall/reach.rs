@@ -54,8 +54,8 @@ impl Reach {
         }
     }
 
-    /// The directory of a file that is to be made or written, and its name there, both beyond a session's reach. What a link of that name
-    /// leads to is not looked at, unless it is a descriptor of this process.
+    /// The directory of a file that is to be made or written, and its name there, both beyond a session's reach; so is what a link of that
+    /// name leads to, a descriptor of this process (/dev/stdout) as well.
     ///
     /// # Errors
     /// [`Reached`].
@@ -65,11 +65,17 @@ impl Reach {
             return Err(Reached::Io(io::ErrorKind::IsADirectory.into()));
         };
         let directory = self.0.open_outside(parent)?;
-        let mut flags = OFlags::PATH | OFlags::CLOEXEC;
-        if !is_of_processes(directory.as_fd())? {
-            flags |= OFlags::NOFOLLOW;
-        }
-        match rustix::fs::openat(&directory, name, flags, Mode::empty()) {
+        let look = |more| {
+            let flags = OFlags::PATH | OFlags::CLOEXEC | more;
+            rustix::fs::openat(&directory, name, flags, Mode::empty())
+        };
+        // A link that leads nowhere, or where this process may not look, is somebody's: whoever opens the file does not follow it.
+        let there = look(OFlags::empty());
+        let there = match is_of_processes(directory.as_fd())? {
+            true => there,
+            false => there.or_else(|_| look(OFlags::NOFOLLOW)),
+        };
+        match there {
             Ok(there) => {
                 let is_file = kind(there.as_fd())? == FileType::RegularFile;
                 if is_file && self.0.has(there.as_fd())? {
