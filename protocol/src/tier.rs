@@ -4,7 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Ordered from weak to strong: `a < b` means that `b` refuses more.
+/// Ordered from weak to strong: with `a < b` sessions are kept apart at least as well in `b`. What an agent's own wall refuses is another
+/// matter: see [`Tier::wall`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Tier {
@@ -19,6 +20,16 @@ pub enum Tier {
 impl Tier {
     /// All of them, from weak to strong.
     pub const ALL: [Self; 3] = [Self::Domain, Self::Namespace, Self::Pod];
+
+    /// The tier whose rules an agent's wall is built by. A Pod keeps other sessions out, by itself; what it holds (the supervisor's
+    /// state, the slot's key) is in the agent's view, as in tier `domain`.
+    #[must_use]
+    pub fn wall(self) -> Self {
+        match self {
+            Self::Domain | Self::Pod => Self::Domain,
+            Self::Namespace => Self::Namespace,
+        }
+    }
 }
 
 impl fmt::Display for Tier {

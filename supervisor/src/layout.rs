@@ -101,11 +101,10 @@ impl Layout {
         }
     }
 
-    /// The tier that the agent's wall is built for. A Pod keeps other sessions out, by itself; what it holds (the supervisor's
-    /// state, the slot's key) is in the agent's view, as in tier `domain`.
+    /// The tier that the agent's wall is built for.
     #[must_use]
     pub fn wall(&self) -> Tier {
-        if self.hides() { self.tier } else { Tier::Domain }
+        self.tier.wall()
     }
 
     /// Whether what no agent has business with is out of its view.

@@ -245,7 +245,8 @@ fn explain(asked: &Explain, home: &Path) -> Result<u8, Failure> {
     let question =
         Question::parse(&asked.question).map_err(|message| Failure::new(exit::USAGE, message))?;
     let mut setting = Setting::symbolic(&policy);
-    setting.tier = asked.tier.unwrap_or(policy.tier);
+    let tier = asked.tier.unwrap_or(policy.tier);
+    setting.tier = tier.wall();
     setting.landlock_abi = asked.abi.unwrap_or(policy.landlock_abi);
     setting.ports = asked.ports;
     setting.connect = (!asked.connect.is_empty()).then(|| asked.connect.clone());
@@ -264,7 +265,7 @@ fn explain(asked: &Explain, home: &Path) -> Result<u8, Failure> {
     if asked.json {
         let question = asked.question.join(" ");
         let mut object = json!({
-            "policy": asked.policy, "revision": policy.revision, "tier": setting.tier,
+            "policy": asked.policy, "revision": policy.revision, "tier": tier,
             "landlock_abi": setting.landlock_abi,
             "question": question,
         });
