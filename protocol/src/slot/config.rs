@@ -28,7 +28,8 @@ pub struct SlotConfig {
     /// [`crate::worker::Keys::MOST`].
     #[serde(default)]
     pub verify_also: Vec<PublicKey>,
-    /// The tier that must be measured: a worker that measures less waits for nobody and ends.
+    /// The tier that must be measured: by what there is to see of the Pod before the worker waits, by the probe when it is bound. A worker
+    /// that measures less fails.
     pub tier: Tier,
     /// Where to serve: every address of the Pod, at [`paths::DOOR`].
     pub listen: SocketAddr,

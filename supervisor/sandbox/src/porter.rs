@@ -2,8 +2,8 @@
 //!
 //! Forked while there is one thread, it puts on a list of its own (`shield/porter.calls`), a Landlock domain in which it writes
 //! files in one place alone, and answers: a thread for each errand. What an errand is, and what comes of it, is its starter's to
-//! say; here are the processes, their walls and the socket between them. It holds nothing of the supervisor's but its log, and is
-//! gone as soon as the supervisor is.
+//! say; here are the processes, their walls and the socket between them. It has no descriptor of the supervisor's but its log; of
+//! its memory a copy of what was there when it was forked. It is gone as soon as the supervisor is.
 
 use std::any::Any;
 use std::error::Error;
