@@ -1,7 +1,9 @@
 //! Which cluster, and how it is asked.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::io::{Read, Write as _};
+use std::net::{IpAddr, SocketAddr};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -82,6 +84,31 @@ impl Cluster {
     /// How the cluster is asked by programs that read `KUBECONFIG`.
     pub(crate) fn kubeconfig(&self) -> Option<&OsString> {
         self.kubeconfig.as_ref()
+    }
+
+    /// Starts something where the cluster's Pods find it, in a network that the API server has an address in; that address,
+    /// and what was started. None where the cluster is elsewhere.
+    ///
+    /// # Panics
+    /// Where the network cannot be entered, which takes root, and where starting panics.
+    #[must_use]
+    pub fn beside<T: Send>(&self, start: impl FnOnce(IpAddr) -> T + Send) -> Option<(IpAddr, T)> {
+        let network = File::open(self.network.as_ref()?).expect("the cluster's network");
+        let template =
+            ["config", "view", "--minify", "--output", "jsonpath={.clusters[0].cluster.server}"];
+        let server = self.must(&template, "");
+        let server: SocketAddr = server.strip_prefix("https://")?.parse().ok()?;
+        let address = server.ip();
+        // A thread is in one network; the sockets that it makes stay there.
+        let started = thread::scope(|scope| {
+            let enter = || {
+                nix::sched::setns(network, nix::sched::CloneFlags::CLONE_NEWNET)
+                    .expect("its network");
+                start(address)
+            };
+            scope.spawn(enter).join()
+        });
+        Some((address, started.unwrap_or_else(|panic| std::panic::resume_unwind(panic))))
     }
 
     /// A program where the API server can be reached, not started.

@@ -1,9 +1,10 @@
-//! A loopback server on a thread of its own, so that blocking and async tests can both use it.
+//! A server on a thread of its own, so that blocking and async tests can both use it.
 //!
 //! The thread owns a one-thread runtime; dropping [`Background`] ends the accept loop and with it every connection.
 
 use std::future::Future;
 use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::thread::JoinHandle;
 
 use tokio::net::{TcpListener, TcpStream};
@@ -12,7 +13,7 @@ use tokio::sync::oneshot;
 /// A running server.
 #[derive(Debug)]
 pub(crate) struct Background {
-    port: u16,
+    address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -20,15 +21,24 @@ pub(crate) struct Background {
 // === impl Background ===
 
 impl Background {
-    /// Listens on a port of the kernel's choice and gives each connection to `serve`.
+    /// Listens on loopback, on a port of the kernel's choice, and gives each connection to `serve`.
     pub(crate) fn start<Serve, Done>(name: &str, serve: Serve) -> io::Result<Self>
     where
         Serve: Fn(TcpStream) -> Done + Send + 'static,
         Done: Future<Output = ()> + 'static,
     {
-        let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
+        Self::start_at(Ipv4Addr::LOCALHOST.into(), name, serve)
+    }
+
+    /// The same on another address, in the network of the calling thread.
+    pub(crate) fn start_at<Serve, Done>(at: IpAddr, name: &str, serve: Serve) -> io::Result<Self>
+    where
+        Serve: Fn(TcpStream) -> Done + Send + 'static,
+        Done: Future<Output = ()> + 'static,
+    {
+        let listener = std::net::TcpListener::bind((at, 0))?;
         listener.set_nonblocking(true)?;
-        let port = listener.local_addr()?.port();
+        let address = listener.local_addr()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
@@ -48,12 +58,17 @@ impl Background {
                 }
             });
         })?;
-        Ok(Self { port, stop: Some(stop), thread: Some(thread) })
+        Ok(Self { address, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Where it listens, on 127.0.0.1.
+    /// Where it listens.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its port.
     pub(crate) fn port(&self) -> u16 {
-        self.port
+        self.address.port()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::llm_stub::{LlmStub, MODEL};
 
@@ -29,8 +29,14 @@ pub fn installed() -> Option<PathBuf> {
 pub fn home_template(directory: &Path, stub: &LlmStub) -> io::Result<()> {
     let config = directory.join(".config/opencode");
     std::fs::create_dir_all(&config)?;
+    std::fs::write(config.join("opencode.json"), settings(stub).to_string())
+}
+
+/// opencode's configuration for the stub; it takes it from `OPENCODE_CONFIG_CONTENT` as well.
+#[must_use]
+pub fn settings(stub: &LlmStub) -> Value {
     let model = format!("stub/{MODEL}");
-    let settings = json!({
+    json!({
         "$schema": "https://opencode.ai/config.json",
         "model": model,
         // Titles are asked of the small model; left out, opencode looks for one that is not there.
@@ -43,6 +49,5 @@ pub fn home_template(directory: &Path, stub: &LlmStub) -> io::Result<()> {
             "options": {"baseURL": stub.base_url(), "apiKey": "not-a-key"},
             "models": {MODEL: {"name": "Stub", "tool_call": true, "limit": {"context": 100_000, "output": 4096}}},
         }},
-    });
-    std::fs::write(config.join("opencode.json"), settings.to_string())
+    })
 }

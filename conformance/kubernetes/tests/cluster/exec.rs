@@ -24,7 +24,7 @@ impl Scene {
         let image = std::env::var("CASEMATE_SUPERVISOR_IMAGE").unwrap_or_default();
         if image.is_empty() {
             skip(
-                "an image on the Kubernetes with /casemate-supervisor (CASEMATE_SUPERVISOR_IMAGE; conformance/README.md)",
+                "the image of the supervisor on the Kubernetes (CASEMATE_SUPERVISOR_IMAGE; conformance/README.md)",
             );
             return None;
         }
@@ -51,7 +51,7 @@ impl Scene {
             "name": "casemate",
             "image": self.image,
             "imagePullPolicy": "IfNotPresent",
-            "command": ["/casemate-supervisor", "install", "/casemate-bin"],
+            "command": ["casemate-supervisor", "install", "/casemate-bin"],
             "securityContext": container["securityContext"],
             "volumeMounts": [{"name": "casemate", "mountPath": "/casemate-bin"}],
         }]);

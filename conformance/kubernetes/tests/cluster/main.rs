@@ -8,6 +8,7 @@ mod exec;
 mod lifecycle;
 mod network;
 mod nodes;
+mod opencode;
 mod slot;
 mod storage;
 mod web;

@@ -22,8 +22,8 @@ use crate::web;
 const AGENT: &str = "/usr/bin/scripted-agent";
 
 /// A slot, the client that may call it, and the target that it must not reach.
-struct Scene {
-    namespace: Namespace,
+pub(crate) struct Scene {
+    pub(crate) namespace: Namespace,
     secret: SigningSecret,
     slot: SlotId,
     address: String,
@@ -31,16 +31,26 @@ struct Scene {
 }
 
 impl Scene {
-    /// `within`: how long the canary is tried, in seconds. `closed`: the slot's policy is there.
+    /// With the scripted agent. `within`: how long the canary is tried, in seconds. `closed`: the slot's policy is there.
     fn new(purpose: &str, within: u64, closed: bool) -> Option<Self> {
-        let cluster = Cluster::of_environment()?;
         let image = std::env::var("CASEMATE_WORKER_IMAGE").unwrap_or_default();
         if image.is_empty() {
             skip(
-                "an image with a supervisor, an agent and git (CASEMATE_WORKER_IMAGE; conformance/README.md)",
+                "an image on the Kubernetes with a supervisor, an agent and git (CASEMATE_WORKER_IMAGE; conformance/README.md)",
             );
             return None;
         }
+        Self::of(purpose, &image, within, closed.then(|| policy(&json!([]))).as_ref())
+    }
+
+    /// With an image and a policy of the slot.
+    pub(crate) fn of(
+        purpose: &str,
+        image: &str,
+        within: u64,
+        policy: Option<&Value>,
+    ) -> Option<Self> {
+        let cluster = Cluster::of_environment()?;
         let namespace = Namespace::new(&cluster, purpose);
         namespace.run(&pod::restricted(&cluster, "server", web::SERVER));
         namespace.run(&pod::restricted(&cluster, "client", "exec sleep 600"));
@@ -64,11 +74,11 @@ impl Scene {
         ]});
         let said = namespace.create(&objects);
         assert!(said.success, "{}", said.err);
-        if closed {
-            let said = namespace.create(&policy());
+        if let Some(policy) = policy {
+            let said = namespace.create(policy);
             assert!(said.success, "{}", said.err);
         }
-        namespace.run(&slot_pod(&image));
+        namespace.run(&slot_pod(image));
         let uid =
             namespace.must(&["get", "pod", "slot", "--output", "jsonpath={.metadata.uid}"], "");
         Some(Self {
@@ -81,7 +91,7 @@ impl Scene {
     }
 
     /// A bind for it, signed after the target was seen to listen.
-    fn bind(&self) -> Bind {
+    pub(crate) fn bind(&self) -> Bind {
         let listens = until(Duration::from_secs(30), || {
             web::served(&web::get(&self.namespace, "client", &self.target, 8080)).then_some(())
         });
@@ -124,13 +134,13 @@ impl Scene {
         self.call(&format!("POST /v1/bind HTTP/1.0\r\nContent-Length: {length}\r\n\r\n{signed}"))
     }
 
-    fn events(&self, bind: &Bind) -> Vec<BindEvent> {
+    pub(crate) fn events(&self, bind: &Bind) -> Vec<BindEvent> {
         let (status, said) = self.ask(&self.secret.sign_bind(bind));
         assert_eq!(status, 200, "{said}");
         said.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    fn token(&self, bind: &Bind, audience: Audience) -> String {
+    pub(crate) fn token(&self, bind: &Bind, audience: Audience) -> String {
         self.secret.sign(&Claims {
             session: bind.session.clone(),
             incarnation: bind.incarnation,
@@ -141,14 +151,23 @@ impl Scene {
         })
     }
 
-    fn connect(&self) -> Connection {
+    pub(crate) fn connect(&self) -> Connection {
         let door = paths::DOOR.to_string();
         Connection::new(&self.namespace, &["nc", &self.address, &door])
     }
 }
 
-/// Closed both ways, but for the client and the door.
-fn policy() -> Value {
+impl Drop for Scene {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let said = self.namespace.kubectl(&["logs", "slot", "--tail=40"], "");
+            eprintln!("the worker: {}{}", said.out, said.err);
+        }
+    }
+}
+
+/// Closed both ways, but for the client and the door, and where `egress` leads.
+pub(crate) fn policy(egress: &Value) -> Value {
     json!({
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -160,7 +179,7 @@ fn policy() -> Value {
                 "from": [{"podSelector": {"matchLabels": {"app": "client"}}}],
                 "ports": [{"port": paths::DOOR, "protocol": "TCP"}],
             }],
-            "egress": [],
+            "egress": egress,
         },
     })
 }
@@ -213,7 +232,7 @@ fn slot_pod(image: &str) -> Value {
 }
 
 /// A connection that a Pod makes by a program of its own.
-struct Connection {
+pub(crate) struct Connection {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
@@ -233,7 +252,7 @@ impl Connection {
     }
 
     /// The WebSocket handshake of `/acp` (RFC 6455 section 4).
-    fn upgrade(&mut self, token: &str) {
+    pub(crate) fn upgrade(&mut self, token: &str) {
         write!(
             self.input,
             "GET /acp HTTP/1.1\r\nHost: slot\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
@@ -287,7 +306,7 @@ impl Connection {
     }
 
     /// A request's answer and all text of the agent before it.
-    fn request(&mut self, id: u64, method: &str, params: &Value) -> (Value, String) {
+    pub(crate) fn request(&mut self, id: u64, method: &str, params: &Value) -> (Value, String) {
         self.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}));
         let mut text = String::new();
         loop {

@@ -12,6 +12,7 @@ mod responses;
 
 use std::convert::Infallible;
 use std::io;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -44,14 +45,22 @@ pub struct LlmStub {
 // === impl LlmStub ===
 
 impl LlmStub {
-    /// Starts one.
+    /// Starts one on loopback.
     ///
     /// # Errors
     /// Where no port or thread is to be had.
     pub fn start() -> io::Result<Self> {
+        Self::start_at(Ipv4Addr::LOCALHOST.into())
+    }
+
+    /// Starts one that listens on another address, in the network of the calling thread.
+    ///
+    /// # Errors
+    /// Where the address is none of this network's, and no port or thread is to be had.
+    pub fn start_at(address: IpAddr) -> io::Result<Self> {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let record = Arc::clone(&seen);
-        let server = Background::start("llm-stub", move |stream| {
+        let server = Background::start_at(address, "llm-stub", move |stream| {
             let record = Arc::clone(&record);
             async move {
                 let service = service_fn(move |request| respond(request, Arc::clone(&record)));
@@ -65,7 +74,7 @@ impl LlmStub {
         Ok(Self { server, seen })
     }
 
-    /// Where it listens, on 127.0.0.1.
+    /// Its port.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.server.port()
@@ -74,13 +83,13 @@ impl LlmStub {
     /// Where it is, without a path, as Anthropic's clients want it.
     #[must_use]
     pub fn origin(&self) -> String {
-        format!("http://127.0.0.1:{}", self.port())
+        format!("http://{}", self.server.address())
     }
 
     /// The base URL for OpenAI-compatible clients.
     #[must_use]
     pub fn base_url(&self) -> String {
-        format!("http://127.0.0.1:{}/v1", self.port())
+        format!("{}/v1", self.origin())
     }
 
     /// Every conversation that was sent, oldest first.
