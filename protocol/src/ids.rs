@@ -126,6 +126,10 @@ random_id!(
     /// Where a session's trees are within a slot that it shares: not to be guessed from the session's id, which others may know.
     PlaceId, "p-", "place"
 );
+random_id!(
+    /// One refused connection to a canary's target: whoever saw the target answer after it says so by this name.
+    RefusalId, "r-", "refusal"
+);
 
 macro_rules! counter {
     ($(#[$doc:meta])* $name:ident) => {

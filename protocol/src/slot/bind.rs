@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
-use crate::ids::{BootId, Generation, Incarnation, SessionId, SlotId};
+use crate::ids::{BootId, Generation, Incarnation, RefusalId, SessionId, SlotId};
 use crate::origin::Origin;
 use crate::tier::Tier;
 use crate::token::TokenError;
@@ -26,10 +26,13 @@ pub struct Bind {
     pub generation: Generation,
     /// Seconds since the Unix epoch after which it is refused, repeated or not.
     pub expires: u64,
-    /// The target of [`super::Canary::Refused`]. Whoever signs it has just connected there: it listens, so that a connection that
-    /// is refused is refused on the way.
+    /// The target of [`super::Canary::Refused`]: a port of the very address that the bind is sent from, at which its sender listens.
     #[serde(default)]
     pub canary: Option<SocketAddr>,
+    /// In a repetition: whoever signs it has connected to that target *after* this refusal ([`BindEvent::Refused`]), and the target
+    /// answered.
+    #[serde(default)]
+    pub answered: Option<RefusalId>,
     /// What the session is to be.
     pub terms: Terms,
 }
@@ -79,8 +82,8 @@ pub struct Bound {
     pub boot: BootId,
 }
 
-/// One line of JSON in the answer to a bind. `bound` comes first, when it is on the disk; then `progress`; nothing follows
-/// `ready` or `failed`, and after `failed` the worker ends. A bind that is repeated is answered with the same lines.
+/// One line of JSON in the answer to a bind. `bound` comes first, when it is on the disk; then `progress`, and where a canary is wanted one
+/// `refused`, which asks for a repetition; nothing follows `ready` or `failed`, and after `failed` the worker ends. A bind that is repeated is answered with the same lines.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "event")]
 pub enum BindEvent {
@@ -90,6 +93,14 @@ pub enum BindEvent {
     Progress {
         /// The sentence.
         what: String,
+    },
+    /// A connection to the canary's target was refused. What is gone refuses as well, so nothing of the session runs until the bind is
+    /// repeated with this refusal in [`Bind::answered`], by somebody who has connected there since.
+    Refused {
+        /// The target.
+        target: SocketAddr,
+        /// Names this refusal.
+        refusal: RefusalId,
     },
     /// The session is served.
     Ready {
@@ -155,8 +166,22 @@ pub enum BindRefusal {
         session: SessionId,
     },
     /// The slot wants a canary and the bind names none.
-    #[error("this slot wants a canary: name a target that you have just connected to")]
+    #[error("this slot wants a canary: name a port at which you listen")]
     NoCanary,
+    /// The canary is in the Pod itself, where no policy is in between.
+    #[error("the canary {target} is in this Pod: name a port of yours")]
+    LocalCanary {
+        /// What was named.
+        target: SocketAddr,
+    },
+    /// The canary is not where the bind comes from, so that nothing shows that it can be reached from here.
+    #[error("the canary {target} is not where this bind comes from, {from}: name a port of yours")]
+    OtherCanary {
+        /// What was named.
+        target: SocketAddr,
+        /// Whence the bind came.
+        from: IpAddr,
+    },
     /// The slot has another policy.
     #[error("the slot's policy is {found}: take a slot of the wanted one")]
     OtherPolicy {
@@ -183,10 +208,10 @@ impl Bind {
         (&self.session, self.incarnation, self.generation)
     }
 
-    /// Whether another one says the same: until when it holds, and who has tried the canary, make no difference.
+    /// Whether another one says the same: until when it holds, and what it says of the canary, make no difference.
     #[must_use]
     pub fn says_the_same(&self, other: &Self) -> bool {
-        let Self { slot, session, incarnation, generation, terms, expires: _, canary: _ } = self;
+        let Self { slot, session, incarnation, generation, terms, .. } = self;
         (slot, session, incarnation, generation, terms)
             == (&other.slot, &other.session, &other.incarnation, &other.generation, &other.terms)
     }
@@ -226,7 +251,11 @@ impl BindRefusal {
             | Self::OtherTerms
             | Self::Stale { .. }
             | Self::OtherVolume { .. } => 409,
-            Self::NoCanary | Self::OtherPolicy { .. } | Self::OtherSkills { .. } => 422,
+            Self::NoCanary
+            | Self::LocalCanary { .. }
+            | Self::OtherCanary { .. }
+            | Self::OtherPolicy { .. }
+            | Self::OtherSkills { .. } => 422,
             Self::Ending => 503,
         }
     }

@@ -73,9 +73,9 @@ pub struct CertificateFiles {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Canary {
-    /// A connection to the target that the bind names ([`Bind::canary`]) must be refused.
+    /// A connection to the target that the bind names ([`Bind::canary`]) must be refused while the target answers others ([`Bind::answered`]).
     Refused {
-        /// How long it is tried again while it is let through, in seconds.
+        /// How long it is tried again while it is let through, and then how long it is waited for whoever has seen it answer: in seconds.
         within: u64,
     },
     /// Not tried, and status says so: the cluster enforces no policies, and the profile takes that.

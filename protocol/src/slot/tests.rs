@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::ids::{BootId, Generation, Incarnation, SessionId, SlotId};
+use crate::ids::{BootId, Generation, Incarnation, RefusalId, SessionId, SlotId};
 use crate::tier::Tier;
 use crate::token::{Audience, Claims, SigningSecret, TokenError};
 use crate::worker::{AgentCommand, Repository, StartError};
@@ -52,6 +52,7 @@ prop_compose! {
             generation: Generation(generation),
             expires,
             canary: canary.map(Into::into),
+            answered: None,
             terms,
         }
     }
@@ -114,7 +115,8 @@ proptest! {
 
     #[test]
     fn a_repetition_may_hold_longer_and_say_nothing_else(one in bind(), two in bind()) {
-        let again = Bind { expires: one.expires / 2, canary: two.canary, ..one.clone() };
+        let answered = Some(RefusalId::random());
+        let again = Bind { expires: one.expires / 2, canary: two.canary, answered, ..one.clone() };
         prop_assert!(one.says_the_same(&again) && again.says_the_same(&one));
         for other in [
             Bind { slot: two.slot.clone(), ..one.clone() },
@@ -184,6 +186,7 @@ fn every_answer_is_read_again_as_it_was_said() {
     let events = [
         BindEvent::Bound(bound.clone()),
         BindEvent::Progress { what: "cloning".to_owned() },
+        BindEvent::Refused { target: ([10, 0, 0, 1], 1).into(), refusal: RefusalId::random() },
         BindEvent::Ready { tier: Tier::Pod, worktree: paths::WORK.into() },
         BindEvent::Failed { error: StartError::Shield { message: "open".to_owned() } },
     ];
@@ -202,6 +205,14 @@ fn every_answer_is_read_again_as_it_was_said() {
         (BindRefusal::Stale { incarnation, generation }, 409),
         (BindRefusal::OtherVolume { session }, 409),
         (BindRefusal::NoCanary, 422),
+        (BindRefusal::LocalCanary { target: ([127, 0, 0, 1], 1).into() }, 422),
+        (
+            BindRefusal::OtherCanary {
+                target: ([10, 0, 0, 1], 1).into(),
+                from: [10, 0, 0, 2].into(),
+            },
+            422,
+        ),
         (BindRefusal::OtherPolicy { found: "0".to_owned() }, 422),
         (BindRefusal::OtherSkills { found: None }, 422),
         (BindRefusal::Ending, 503),

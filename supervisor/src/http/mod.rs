@@ -31,11 +31,14 @@ pub mod socket;
 pub mod upgrade;
 
 use std::io;
+use std::net::{IpAddr, Ipv6Addr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use casemate_tls::server::Acceptor;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -58,8 +61,8 @@ pub async fn serve(listener: TcpListener, tls: Option<Acceptor>, app: Rc<App>) {
     let room = Arc::new(Semaphore::new(if app.is_shared() { MOST_SHARED } else { MOST }));
     loop {
         let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
-        let stream = match accept(&listener).await {
-            Ok(stream) => stream,
+        let (stream, caller) = match accept(&listener).await {
+            Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "no connection accepted");
                 tokio::time::sleep(PAUSE).await;
@@ -69,19 +72,34 @@ pub async fn serve(listener: TcpListener, tls: Option<Acceptor>, app: Rc<App>) {
         let (app, tls) = (Rc::clone(&app), tls.clone());
         tokio::task::spawn_local(async move {
             let _place = place;
-            let Some(tls) = tls else { return answer_calls(stream, app).await };
+            let Some(tls) = tls else { return answer_calls(stream, caller, app).await };
             match tls.accept(stream, HEAD).await {
-                Ok(stream) => answer_calls(stream, app).await,
+                Ok(stream) => answer_calls(stream, caller, app).await,
                 Err(error) => tracing::debug!(%error, "no TLS"),
             }
         });
     }
 }
 
+/// Whence a connection came.
+#[derive(Debug, Clone, Copy)]
+struct Caller(IpAddr);
+
+/// Whence a request came.
+fn caller(request: &Request<Incoming>) -> IpAddr {
+    // Each has it: a request without would be from nobody.
+    request.extensions().get().map_or(Ipv6Addr::UNSPECIFIED.into(), |Caller(address)| *address)
+}
+
 /// The calls of one connection.
-async fn answer_calls(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, app: Rc<App>) {
-    let service = service_fn(move |request| {
+async fn answer_calls(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    caller: Caller,
+    app: Rc<App>,
+) {
+    let service = service_fn(move |mut request: Request<Incoming>| {
         let app = Rc::clone(&app);
+        request.extensions_mut().insert(caller);
         async move { Ok::<_, std::convert::Infallible>(app.call(request).await) }
     });
     let served = http1::Builder::new()
@@ -96,10 +114,10 @@ async fn answer_calls(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'stat
 }
 
 /// ACP is small messages in both directions: waiting for more (RFC 9293 section 3.7.4) would only add latency.
-async fn accept(listener: &TcpListener) -> io::Result<TcpStream> {
-    let (stream, _) = listener.accept().await?;
+async fn accept(listener: &TcpListener) -> io::Result<(TcpStream, Caller)> {
+    let (stream, from) = listener.accept().await?;
     let _ = stream.set_nodelay(true);
-    Ok(stream)
+    Ok((stream, Caller(from.ip())))
 }
 
 #[cfg(test)]
@@ -112,7 +130,7 @@ mod tests {
         runtime.block_on(async {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let _client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-            assert!(accept(&listener).await.unwrap().nodelay().unwrap());
+            assert!(accept(&listener).await.unwrap().0.nodelay().unwrap());
         });
     }
 }

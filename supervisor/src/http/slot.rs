@@ -14,7 +14,7 @@ use hyper::{Method, Request, StatusCode};
 
 use super::answer::{self, Answer, empty, json, lines, text};
 use super::app::{App, other_method, unix_seconds};
-use super::session;
+use super::{caller, session};
 use crate::slot::Slot;
 
 /// A bind holds a command line, its environment and a URL; in base64.
@@ -50,6 +50,7 @@ pub(super) async fn call(app: &App, slot: &Rc<Slot>, request: Request<Incoming>)
 }
 
 async fn bind(app: &App, slot: &Rc<Slot>, request: Request<Incoming>) -> Answer {
+    let from = caller(&request);
     let body = Limited::new(request.into_body(), BODY).collect();
     let Ok(Ok(body)) = tokio::time::timeout(answer::BODY_WITHIN, body).await else {
         return text(StatusCode::BAD_REQUEST, "the body is too long or did not come");
@@ -58,7 +59,7 @@ async fn bind(app: &App, slot: &Rc<Slot>, request: Request<Incoming>) -> Answer 
     let signed = std::str::from_utf8(&body).map_err(|_| BindRefusal::Malformed);
     let bound = signed
         .and_then(|signed| Ok(app.gate.bind(signed.trim(), unix_seconds())?))
-        .and_then(|bind| slot.bind(bind));
+        .and_then(|bind| slot.bind(bind, from));
     match bound {
         Ok(told) => lines(told.lines()),
         Err(refusal) => {

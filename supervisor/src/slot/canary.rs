@@ -1,9 +1,10 @@
 //! That the Pod's NetworkPolicy is in force: a connection that it does not allow is refused.
 //!
 //! A policy takes effect some time after its Pod has an address, and until then everything passes. So a connection to a target
-//! that no policy allows is tried until it is refused. That proves something only where the target listens: whoever signed the
-//! bind had just connected there from where it is allowed, and names it ([`casemate_protocol::slot::Bind::canary`]). That the Pod's
-//! own network works is shown by that bind, which came over it.
+//! that no policy allows is tried until it is refused. A target that is gone, or that no way leads to, refuses as well. Hence two
+//! controls: the target has the very address that the bind came from ([`super::intake`]), so packets pass between the two; and
+//! whoever signed the bind connects to it once more *after* the refusal, and says that it answered
+//! ([`casemate_protocol::slot::Bind::answered`]). What is left between the two is what looks at ports and directions: the policy.
 //!
 //! The supervisor's own filter lets it make no socket, so each try is an errand of its porter's.
 
@@ -15,6 +16,7 @@ use casemate_protocol::worker::StartError;
 use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 
+use super::pod;
 use crate::shared::porter::Porter;
 
 /// Some fifty times what a connection within a cluster takes.
@@ -35,11 +37,22 @@ pub enum Try {
     Refused(i32),
     /// It failed before it was on its way, which tells nothing.
     Failed(i32),
+    /// The target's address is one of the Pod's own.
+    Here,
 }
 
 /// Tries once.
 #[must_use]
 pub fn attempt(target: SocketAddr) -> Try {
+    match pod::is_here(target.ip()) {
+        Ok(()) => return Try::Here,
+        Err(Errno::EADDRNOTAVAIL) => {}
+        Err(errno) => return Try::Failed(errno as i32),
+    }
+    connect(target)
+}
+
+fn connect(target: SocketAddr) -> Try {
     match TcpStream::connect_timeout(&target, ANSWER) {
         Ok(_) => Try::LetThrough,
         Err(error) if error.kind() == ErrorKind::TimedOut => Try::Silent,
@@ -60,7 +73,7 @@ pub fn attempt(target: SocketAddr) -> Try {
 /// Tries until it is refused; how, in words.
 ///
 /// # Errors
-/// [`StartError::Shield`] where it is still let through, or nothing is shown, when `within` is over.
+/// [`StartError::Shield`] where it is still let through, or nothing is shown, when `within` is over; at once where it is the Pod's own.
 pub async fn refused(
     porter: &Porter,
     target: SocketAddr,
@@ -74,6 +87,13 @@ pub async fn refused(
         let how = match tried {
             Try::Refused(errno) => Some(Errno::from_raw(errno).to_string()),
             Try::Silent if silences >= SILENCES => Some("no answer".to_owned()),
+            Try::Here => {
+                return Err(StartError::Shield {
+                    message: format!(
+                        "the canary {target} is an address of this Pod, and nothing is refused there: name a port of whoever binds"
+                    ),
+                });
+            }
             _ => None,
         };
         if let Some(how) = how {
@@ -105,8 +125,20 @@ mod tests {
     fn a_listener_lets_through_and_a_closed_port_refuses() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let target = listener.local_addr().unwrap();
-        assert_eq!(attempt(target), Try::LetThrough);
+        assert_eq!(connect(target), Try::LetThrough);
         drop(listener);
-        assert_eq!(attempt(target), Try::Refused(Errno::ECONNREFUSED as i32));
+        assert_eq!(connect(target), Try::Refused(Errno::ECONNREFUSED as i32));
+    }
+
+    #[test]
+    fn what_is_here_is_not_tried() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        for here in ["127.0.0.1", "127.9.9.9", "0.0.0.0", "::", "::ffff:127.0.0.1"] {
+            let target = SocketAddr::new(here.parse().unwrap(), port);
+            assert_eq!(attempt(target), Try::Here, "{here}");
+        }
+        assert!(listener.accept().is_err(), "nobody came");
     }
 }

@@ -1,6 +1,7 @@
 //! Whether a bind is taken. Pure; its signature and expiry have been looked at.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 
 use casemate_protocol::ids::{SessionId, SlotId};
 use casemate_protocol::slot::{Bind, BindRefusal};
@@ -18,6 +19,8 @@ pub struct Own<'a> {
     pub skills: Option<&'a str>,
     /// It wants a canary.
     pub canary: bool,
+    /// Its Pod's address.
+    pub address: IpAddr,
 }
 
 /// How far the worker is.
@@ -40,13 +43,14 @@ pub enum Decision {
     Same,
 }
 
-/// Decides.
+/// Decides. `from`: whence it was sent.
 ///
 /// # Errors
 /// [`BindRefusal`].
 pub fn decide(
     own: &Own<'_>,
     asked: &Bind,
+    from: IpAddr,
     standing: Standing<'_>,
 ) -> Result<Decision, BindRefusal> {
     if asked.slot != *own.slot {
@@ -76,8 +80,8 @@ pub fn decide(
     {
         return Err(BindRefusal::Stale { incarnation, generation });
     }
-    if own.canary && asked.canary.is_none() {
-        return Err(BindRefusal::NoCanary);
+    if own.canary {
+        shows_something(asked.canary.ok_or(BindRefusal::NoCanary)?, from, own.address)?;
     }
     let terms = &asked.terms;
     if terms.policy_revision.as_ref().is_some_and(|wanted| wanted != own.policy) {
@@ -89,6 +93,18 @@ pub fn decide(
     Ok(Decision::Take)
 }
 
+/// Whether a refusal there would be a policy's: the target must be elsewhere, and where packets are seen to come from.
+fn shows_something(target: SocketAddr, from: IpAddr, own: IpAddr) -> Result<(), BindRefusal> {
+    let address = target.ip().to_canonical();
+    if address.is_loopback() || address.is_unspecified() || address == own.to_canonical() {
+        return Err(BindRefusal::LocalCanary { target });
+    }
+    if address != from.to_canonical() {
+        return Err(BindRefusal::OtherCanary { target, from });
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,8 +112,10 @@ mod tests {
     use casemate_protocol::slot::Terms;
     use casemate_protocol::worker::AgentCommand;
     use proptest::prelude::*;
+    use std::net::Ipv4Addr;
 
     const POLICY: &str = "policy";
+    const FROM: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 
     fn bind(slot: &SlotId) -> Bind {
         Bind {
@@ -106,7 +124,8 @@ mod tests {
             incarnation: Incarnation(2),
             generation: Generation(5),
             expires: 100,
-            canary: Some(([10, 0, 0, 1], 1).into()),
+            canary: Some((FROM, 1).into()),
+            answered: None,
             terms: Terms {
                 repository: None,
                 agent: AgentCommand { argv: vec!["agent".into()], env: BTreeMap::new() },
@@ -123,7 +142,15 @@ mod tests {
     }
 
     fn own(slot: &SlotId) -> Own<'_> {
-        Own { slot, policy: POLICY, skills: None, canary: true }
+        Own { slot, policy: POLICY, skills: None, canary: true, address: [10, 0, 0, 2].into() }
+    }
+
+    fn decide(
+        own: &Own<'_>,
+        asked: &Bind,
+        standing: Standing<'_>,
+    ) -> Result<Decision, BindRefusal> {
+        super::decide(own, asked, FROM, standing)
     }
 
     #[test]
@@ -161,6 +188,35 @@ mod tests {
         ] {
             let refused = decide(&own, &another, bound);
             assert!(matches!(refused, Err(BindRefusal::BoundOtherwise { .. })), "{refused:?}");
+        }
+    }
+
+    #[test]
+    fn a_canary_is_elsewhere_and_where_the_bind_comes_from() {
+        let slot = SlotId::random();
+        let own = own(&slot);
+        let none = BTreeMap::new();
+        let take = |target: &str, from: &str| {
+            let asked = Bind { canary: Some(target.parse().unwrap()), ..bind(&slot) };
+            super::decide(&own, &asked, from.parse().unwrap(), Standing::Waiting(&none))
+        };
+        assert_eq!(take("10.0.0.1:8080", "10.0.0.1"), Ok(Decision::Take));
+        // A socket of both versions of the protocol tells it so.
+        assert_eq!(take("10.0.0.1:8080", "::ffff:10.0.0.1"), Ok(Decision::Take));
+        assert_eq!(take("[fd00::1]:8080", "fd00::1"), Ok(Decision::Take));
+        for here in ["127.0.0.1:1", "127.3.2.1:1", "0.0.0.0:1", "10.0.0.2:1", "[::1]:1", "[::]:1"] {
+            let address = here.parse::<SocketAddr>().unwrap().ip().to_string();
+            for from in [address.as_str(), "10.0.0.1"] {
+                let target = here.parse().unwrap();
+                assert_eq!(take(here, from), Err(BindRefusal::LocalCanary { target }), "{from}");
+            }
+        }
+        let mapped = "[::ffff:127.0.0.1]:1";
+        let target = mapped.parse().unwrap();
+        assert_eq!(take(mapped, "10.0.0.1"), Err(BindRefusal::LocalCanary { target }));
+        for other in ["10.0.0.3:8080", "255.255.255.255:8080", "198.51.100.7:8080"] {
+            let refused = take(other, "10.0.0.1").unwrap_err();
+            assert!(matches!(refused, BindRefusal::OtherCanary { .. }), "{other}: {refused}");
         }
     }
 

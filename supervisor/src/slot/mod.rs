@@ -11,10 +11,11 @@ mod session;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::rc::Rc;
 
-use casemate_protocol::ids::{BootId, SessionId, SlotId};
+use casemate_protocol::ids::{BootId, RefusalId, SessionId, SlotId};
 use casemate_protocol::slot::{
     Bind, BindEvent, BindRefusal, Bound, Canary, SlotConfig, SlotPhase, SlotStatus, paths,
 };
@@ -46,6 +47,8 @@ pub struct Slot {
     pub found: Found,
     /// How the supervisor is shielded and what of the Pod was measured: one line a mechanism.
     pub enforcement: Vec<String>,
+    /// The Pod's.
+    address: IpAddr,
     /// What the volume was used for before.
     floors: BTreeMap<SessionId, Floor>,
     taken: RefCell<Option<Taken>>,
@@ -53,6 +56,9 @@ pub struct Slot {
     ends: Cell<bool>,
     came: Notify,
     stop: Notify,
+    /// The refusal that somebody is to see the canary's target answer after.
+    refusal: RefCell<Option<RefusalId>>,
+    answered: Notify,
 }
 
 /// The bind that was taken.
@@ -74,6 +80,7 @@ impl Slot {
         id: SlotId,
         found: Found,
         enforcement: Vec<String>,
+        address: IpAddr,
         floors: BTreeMap<SessionId, Floor>,
     ) -> Self {
         Self {
@@ -82,25 +89,29 @@ impl Slot {
             boot: BootId::random(),
             found,
             enforcement,
+            address,
             floors,
             taken: RefCell::default(),
             serves: Cell::default(),
             ends: Cell::default(),
             came: Notify::new(),
             stop: Notify::new(),
+            refusal: RefCell::default(),
+            answered: Notify::new(),
         }
     }
 
-    /// Takes a bind whose signature is right, or finds it taken; how it goes is in what is returned.
+    /// Takes a bind whose signature is right, or finds it taken; how it goes is in what is returned. `from`: whence it was sent.
     ///
     /// # Errors
     /// [`BindRefusal`].
-    pub fn bind(&self, asked: Bind) -> Result<Rc<Told>, BindRefusal> {
+    pub fn bind(&self, asked: Bind, from: IpAddr) -> Result<Rc<Told>, BindRefusal> {
         let own = Own {
             slot: &self.id,
             policy: &self.found.policy.revision,
             skills: self.found.skills.as_deref(),
             canary: self.config.canary != Canary::NotTried,
+            address: self.address,
         };
         let mut taken = self.taken.borrow_mut();
         let standing = match &*taken {
@@ -108,7 +119,10 @@ impl Slot {
             Some(taken) => Standing::Bound(&taken.bind),
             None => Standing::Waiting(&self.floors),
         };
-        if intake::decide(&own, &asked, standing)? == Decision::Same {
+        if intake::decide(&own, &asked, from, standing)? == Decision::Same {
+            if asked.answered.is_some() && asked.answered == *self.refusal.borrow() {
+                self.answered.notify_one();
+            }
             return taken.as_ref().map(|taken| Rc::clone(&taken.told)).ok_or(BindRefusal::Ending);
         }
         let told = Rc::new(Told::default());
@@ -142,6 +156,14 @@ impl Slot {
         })?;
         taken.told.say(BindEvent::Bound(self.bound(&taken.bind)));
         Ok(())
+    }
+
+    /// Tells whoever bound this worker of a refused connection, and completes when somebody has seen the target answer after it.
+    async fn answered(&self, taken: &Taken, target: SocketAddr) {
+        let refusal = RefusalId::random();
+        self.refusal.replace(Some(refusal.clone()));
+        taken.told.say(BindEvent::Refused { target, refusal });
+        self.answered.notified().await;
     }
 
     fn bound(&self, bind: &Bind) -> Bound {

@@ -39,11 +39,20 @@ pub fn slot() -> Result<SlotId, StartError> {
     })
 }
 
-/// Looks; one line a fact. To be called while this process may make sockets.
+/// What was seen of the Pod.
+#[derive(Debug)]
+pub struct Measured {
+    /// One line a fact.
+    pub lines: Vec<String>,
+    /// Its address.
+    pub address: IpAddr,
+}
+
+/// Looks. To be called while this process may make sockets.
 ///
 /// # Errors
 /// [`StartError::Tier`] naming what does not hold, [`StartError::Config`] where the Pod does not say its addresses.
-pub fn measure() -> Result<Vec<String>, StartError> {
+pub fn measure() -> Result<Measured, StartError> {
     let pids = fs::read_link("/proc/self/ns/pid");
     let pids = pids.map(|link| link.display().to_string()).unwrap_or_default();
     if std::process::id() != 1 || pids.is_empty() || pids == FIRST_PIDS {
@@ -66,10 +75,11 @@ pub fn measure() -> Result<Vec<String>, StartError> {
             )));
         }
     }
-    Ok(vec![
+    let lines = vec![
         format!("pid namespace of the Pod's own ({pids}), supervisor is its init"),
         format!("network namespace of the Pod's own: has {own} and not the node's {nodes}"),
-    ])
+    ];
+    Ok(Measured { lines, address: own })
 }
 
 fn address(name: &str) -> Result<IpAddr, StartError> {
@@ -79,8 +89,11 @@ fn address(name: &str) -> Result<IpAddr, StartError> {
     })
 }
 
-/// The kernel binds to addresses of the namespace alone (ip(7)).
-fn is_here(address: IpAddr) -> Result<(), Errno> {
+/// Whether an address is one of this network's own: the kernel binds to no other (ip(7)).
+///
+/// # Errors
+/// EADDRNOTAVAIL of another's; anything else tells nothing.
+pub fn is_here(address: IpAddr) -> Result<(), Errno> {
     match TcpListener::bind(SocketAddr::new(address, 0)) {
         Ok(_) => Ok(()),
         Err(error) => Err(Errno::from_raw(error.raw_os_error().unwrap_or(0))),

@@ -85,6 +85,15 @@ impl Session<'_> {
         self.taken.told.progress(format!("waiting until a connection to {target} is refused"));
         let within = Duration::from_secs(within);
         let network = canary::refused(self.porter, target, within).await?;
+        let answered = self.slot.answered(self.taken, target);
+        tokio::time::timeout(within, answered).await.map_err(|_| StartError::Shield {
+            message: format!(
+                "a connection to {target} was refused, and whoever bound this worker did not say within {} s that the target answers: what \
+                 is gone refuses as well",
+                within.as_secs()
+            ),
+        })?;
+        let network = format!("{network}; the target answered whoever bound it afterwards");
         tracing::info!(%network, "closed");
         Ok(network)
     }

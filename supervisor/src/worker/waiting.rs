@@ -31,7 +31,8 @@ use crate::report::{Report as _, Stdout};
 use crate::shared::floor::{self, Floor};
 use crate::shared::porter::{self, Porter};
 use crate::slot::content::{self, Found};
-use crate::slot::{Session, Slot, Taken, pod};
+use crate::slot::pod::{self, Measured};
+use crate::slot::{Session, Slot, Taken};
 use crate::words::chain;
 use crate::{config, directories};
 
@@ -73,7 +74,7 @@ struct Before {
     found: Found,
     floors: BTreeMap<SessionId, Floor>,
     lock: HeldLock,
-    measured: Vec<String>,
+    measured: Measured,
 }
 
 /// What is there when the event loop begins.
@@ -101,8 +102,9 @@ impl Before {
             .map_err(|error| StartError::Shield { message: chain(&error) })?;
         let shield = supervisor.shield.summary().into_iter();
         let enforcement = shield.chain([filter.to_string(), porter.confined().to_string()]);
-        let enforcement = enforcement.chain(measured).collect();
-        let slot = Rc::new(Slot::new(config, id, found, enforcement, floors));
+        let Measured { lines, address } = measured;
+        let enforcement = enforcement.chain(lines).collect();
+        let slot = Rc::new(Slot::new(config, id, found, enforcement, address, floors));
         let spawner = supervisor.spawner;
         let waiting = Waiting { slot, door, claim: supervisor.claim, porter: porter.clone(), file };
         let code = on_one_thread(waiting.serve(&spawner, audit));

@@ -27,6 +27,7 @@ mod matrix;
 mod origins;
 #[path = "../pod/mod.rs"]
 mod pod;
+mod pod_network;
 mod pod_slot;
 mod porter;
 mod ports;

@@ -1,10 +1,11 @@
 //! A slot's Pod as a kubelet and a container runtime make it, without them: mount and pid namespaces, a read-only root, the parts of
 //! the session's volume at their places and owned by root, the supervisor as PID 1, uid 1000, no capability. The network is the
-//! machine's; which addresses are whose, the downward API would say.
+//! machine's, or one of its own ([`Network`]); which addresses are whose, the downward API would say.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::SocketAddr;
+use std::io::{BufRead as _, BufReader, Lines, Write as _};
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -22,7 +23,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid};
 
 use crate::client::Client;
-use crate::harness::{POOL, Worker, agent_program, call, raw};
+use crate::harness::{LONG, POOL, Worker, agent_program, call, raw};
+use crate::pod_network::Network;
 
 /// `$1`: the Pod's root to be; `$2`: the volume; `$3`: the slot's Secret; `$4`: programs; `$5`: the supervisor.
 const POD: &str = r#"
@@ -67,6 +69,8 @@ pub(crate) struct Pod {
     pub(crate) node: String,
     /// A directory that should not be in a Pod.
     pub(crate) extra: String,
+    /// None: the machine's.
+    pub(crate) network: Option<Network>,
 }
 
 impl Pod {
@@ -99,7 +103,19 @@ impl Pod {
         };
         let uid = "9f3c1b52-0a77-4f2e-8d31-5c6b7a8f9012".to_owned();
         let node = "198.51.100.7".to_owned();
-        Some(Self { root, secret, config, uid, node, extra: String::new() })
+        Some(Self { root, secret, config, uid, node, extra: String::new(), network: None })
+    }
+
+    /// One with a network of its own, which wants a canary.
+    pub(crate) fn apart(within: u64) -> Option<Self> {
+        let mut pod = Self::new()?;
+        let network = Network::new();
+        pod.config.listen = (network.inside, 0).into();
+        pod.config.plain = true;
+        pod.config.canary = Canary::Refused { within };
+        pod.node = network.outside.to_string();
+        pod.network = Some(network);
+        Some(pod)
     }
 
     fn at(&self, name: &str) -> PathBuf {
@@ -133,13 +149,17 @@ impl Pod {
         let log = self.at("worker.log");
         let stderr = fs::File::options().create(true).append(true).open(&log).unwrap();
         let programs = agent_program();
-        let child = Command::new("unshare")
+        let within = self.network.as_ref().map(Network::before).into_iter().flatten();
+        let words: Vec<String> = within.chain(["unshare".to_owned()]).collect();
+        let own = self.network.as_ref().map_or([127, 0, 0, 1].into(), |network| network.inside);
+        let child = Command::new(&words[0])
+            .args(&words[1..])
             .args(["--mount", "--pid", "--fork", "--kill-child", "sh", "-c", POD, "sh"])
             .args([self.at("root"), self.at("volume"), self.at("slot")])
             .arg(programs.parent().unwrap())
             .arg(env!("CARGO_BIN_EXE_casemate-supervisor"))
             .env(variable::POD_UID, &self.uid)
-            .env(variable::POD_IP, "127.0.0.1")
+            .env(variable::POD_IP, own.to_string())
             .env(variable::HOST_IP, &self.node)
             .env("EXTRA", &self.extra)
             .stdin(Stdio::null())
@@ -170,6 +190,7 @@ impl Pod {
             generation: Generation(1),
             expires: u64::MAX,
             canary: None,
+            answered: None,
             terms: Terms {
                 repository: None,
                 agent: AgentCommand {
@@ -198,6 +219,21 @@ impl Pod {
         let (status, said) = self.ask(address, bind);
         assert_eq!(status, 200, "{said}");
         said.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// Binds, and hears each line as it comes.
+    pub(crate) fn hear(&self, address: SocketAddr, bind: &Bind) -> Hearing {
+        let signed = self.secret.sign_bind(bind);
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        let length = signed.len();
+        write!(stream, "POST /v1/bind HTTP/1.0\r\nContent-Length: {length}\r\n\r\n{signed}")
+            .unwrap();
+        let mut lines = BufReader::new(stream).lines();
+        let status = lines.next().unwrap().unwrap();
+        assert!(status.contains(" 200 "), "{status}");
+        while lines.next().unwrap().unwrap() != "" {}
+        Hearing(lines)
     }
 
     /// Binds, and attaches a client with a conversation.
@@ -233,6 +269,17 @@ impl Pod {
         let (code, body) = call(address, "GET", "/v1/status", Some(&self.own_token()), "");
         assert_eq!(code, 200, "{body}");
         serde_json::from_str(&body).unwrap()
+    }
+}
+
+/// What is said in answer to a bind.
+pub(crate) struct Hearing(Lines<BufReader<TcpStream>>);
+
+impl Iterator for Hearing {
+    type Item = BindEvent;
+
+    fn next(&mut self) -> Option<BindEvent> {
+        Some(serde_json::from_str(&self.0.next()?.unwrap()).unwrap())
     }
 }
 

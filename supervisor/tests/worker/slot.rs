@@ -1,13 +1,13 @@
 //! A worker that waits in a Pod for its session: bound once, to what was signed for it, and to nothing else.
 
 use std::fs;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::MetadataExt as _;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use casemate_protocol::ids::{Generation, Incarnation, SessionId, SlotId};
-use casemate_protocol::slot::{Bind, BindEvent, BindRefusal, Canary, SlotClaims, SlotPhase};
+use casemate_protocol::ids::{Generation, Incarnation, RefusalId, SessionId, SlotId};
+use casemate_protocol::slot::{Bind, BindEvent, BindRefusal, SlotClaims, SlotPhase};
 use casemate_protocol::tier::Tier;
 use casemate_protocol::token::{Audience, SigningSecret};
 use casemate_protocol::worker::{Quiesce, StartError, StartEvent, WorkerStatus};
@@ -16,7 +16,7 @@ use nix::sys::signal::Signal;
 
 use crate::client::Client;
 use crate::harness::{LONG, call};
-use crate::pod_slot::{Pod, refusal, send, signal};
+use crate::pod_slot::{Hearing, Pod, refusal, send, signal};
 
 /// What a command in the session prints, without the agent's word about its end.
 fn shell(client: &mut Client, conversation: &str, command: &str) -> String {
@@ -230,47 +230,107 @@ fn a_restart_takes_a_higher_generation_of_the_same_session_and_nothing_else() {
     assert_eq!(Client::attach(address, &token).err(), Some(401), "the last generation's token");
 }
 
-#[test]
-fn nothing_runs_before_a_connection_is_refused() {
-    let Some(mut pod) = Pod::new() else { return };
-    pod.config.canary = Canary::Refused { within: 30 };
-    let (_worker, address) = pod.wait();
-    assert_eq!(refusal(pod.ask(address, &pod.bind())), BindRefusal::NoCanary);
-    let target = TcpListener::bind("127.0.0.1:0").unwrap();
-    let bind = Bind { canary: Some(target.local_addr().unwrap()), ..pod.bind() };
+/// A target on the machine's side that listens, and a bind that names it.
+fn with_canary(pod: &Pod) -> (TcpListener, Bind) {
+    let target = pod.network.as_ref().unwrap().listener();
     target.set_nonblocking(true).unwrap();
-    let begun = Instant::now();
-    let events = thread::scope(|scope| {
-        let asked = scope.spawn(|| pod.events(address, &bind));
-        // As long as it is let through there is neither a HOME nor a process of the session's.
-        let mut came = 0;
-        while came < 5 {
-            came += u32::from(target.accept().is_ok());
-            assert!(begun.elapsed() < LONG, "{came} tries came");
-            assert_eq!(fs::read_dir(pod.part("home")).unwrap().count(), 0);
-            let phase = pod.status(address).phase;
-            assert!(matches!(phase, SlotPhase::Waiting | SlotPhase::Starting(_)), "{phase:?}");
-        }
-        // From here on it is refused, as a policy does it.
-        drop(target);
-        asked.join().unwrap()
+    let bind = Bind { canary: Some(target.local_addr().unwrap()), ..pod.bind() };
+    (target, bind)
+}
+
+/// The refusal that is to be answered; all of it before is passed over.
+fn refused(heard: &mut Hearing) -> RefusalId {
+    let found = heard.find_map(|event| match event {
+        BindEvent::Refused { refusal, .. } => Some(refusal),
+        BindEvent::Ready { .. } | BindEvent::Failed { .. } => panic!("{event:?}"),
+        _ => None,
     });
+    found.expect("a connection is refused")
+}
+
+/// Of the session's there is neither a HOME nor a process.
+fn nothing_runs(pod: &Pod, address: SocketAddr) {
+    assert_eq!(fs::read_dir(pod.part("home")).unwrap().count(), 0);
+    let phase = pod.status(address).phase;
+    assert!(matches!(phase, SlotPhase::Waiting | SlotPhase::Starting(_)), "{phase:?}");
+}
+
+#[test]
+fn nothing_runs_before_a_connection_is_refused_whose_target_answers_others() {
+    let Some(pod) = Pod::apart(30) else { return };
+    let (_worker, address) = pod.wait();
+    let (target, bind) = with_canary(&pod);
+    let mut heard = pod.hear(address, &bind);
+    let begun = Instant::now();
+    let mut came = 0;
+    while came < 5 {
+        came += u32::from(target.accept().is_ok());
+        assert!(begun.elapsed() < LONG, "{came} tries came");
+        nothing_runs(&pod, address);
+    }
+    pod.network.as_ref().unwrap().close(target.local_addr().unwrap().port());
+    let refusal = refused(&mut heard);
+    // Whoever says nothing of it, or means another, has not seen the target answer.
+    for answered in [None, Some(RefusalId::random())] {
+        let again = Bind { answered, ..bind.clone() };
+        assert_eq!(refused(&mut pod.hear(address, &again)), refusal);
+        thread::sleep(Duration::from_millis(200));
+        nothing_runs(&pod, address);
+    }
+    let answered = Bind { answered: Some(refusal), ..bind.clone() };
+    let events: Vec<BindEvent> = pod.hear(address, &answered).collect();
     assert!(matches!(events.last(), Some(BindEvent::Ready { .. })), "{events:?}");
+    assert!(
+        matches!(heard.last(), Some(BindEvent::Ready { .. })),
+        "the first one hears it as well"
+    );
     let control = pod.token(&bind, Audience::Control);
     let (_, body) = call(address, "GET", "/v1/status", Some(&control), "");
     let status: WorkerStatus = serde_json::from_str(&body).unwrap();
     let line = status.enforcement.iter().find(|line| line.starts_with("network policy in force"));
     let line = line.unwrap_or_else(|| panic!("{body}"));
-    assert!(line.contains("ECONNREFUSED") && !line.contains("after 0 that passed"), "{line}");
+    assert!(line.contains("EACCES") && !line.contains("after 0 that passed"), "{line}");
+}
+
+/// What is gone refuses too: nobody can have seen it answer.
+#[test]
+fn a_canary_that_is_gone_is_no_policy() {
+    let Some(pod) = Pod::apart(2) else { return };
+    let (mut worker, address) = pod.wait();
+    let (target, bind) = with_canary(&pod);
+    drop(target);
+    let mut heard = pod.hear(address, &bind);
+    refused(&mut heard);
+    let Some(BindEvent::Failed { error: StartError::Shield { message } }) = heard.last() else {
+        panic!("it does not start");
+    };
+    assert!(message.contains("what is gone refuses as well"), "{message}");
+    assert_eq!(worker.wait().code(), Some(70));
+    assert_eq!(fs::read_dir(pod.part("home")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_canary_is_a_port_of_whoever_binds() {
+    let Some(pod) = Pod::apart(30) else { return };
+    let (_worker, address) = pod.wait();
+    assert_eq!(refusal(pod.ask(address, &pod.bind())), BindRefusal::NoCanary);
+    let own = pod.network.as_ref().unwrap().inside;
+    for here in ["127.0.0.1:9".to_owned(), "[::1]:9".to_owned(), format!("{own}:9")] {
+        let target = here.parse().unwrap();
+        let bind = Bind { canary: Some(target), ..pod.bind() };
+        assert_eq!(refusal(pod.ask(address, &bind)), BindRefusal::LocalCanary { target });
+    }
+    // No way leads there at all (RFC 5737), so each connection is refused.
+    let bind = Bind { canary: Some(([203, 0, 113, 7], 9).into()), ..pod.bind() };
+    assert!(matches!(refusal(pod.ask(address, &bind)), BindRefusal::OtherCanary { .. }));
+    assert_eq!(pod.status(address).phase, SlotPhase::Waiting);
 }
 
 #[test]
 fn a_pod_that_stays_open_serves_nobody_and_ends() {
-    let Some(mut pod) = Pod::new() else { return };
-    pod.config.canary = Canary::Refused { within: 1 };
+    let Some(pod) = Pod::apart(1) else { return };
     let (mut worker, address) = pod.wait();
-    let target = TcpListener::bind("127.0.0.1:0").unwrap();
-    let bind = Bind { canary: Some(target.local_addr().unwrap()), ..pod.bind() };
+    let (_target, bind) = with_canary(&pod);
     let events = pod.events(address, &bind);
     let Some(BindEvent::Failed { error: StartError::Shield { message } }) = events.last() else {
         panic!("{events:?}");

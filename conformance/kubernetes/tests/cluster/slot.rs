@@ -1,7 +1,7 @@
 //! A slot's Pod as the allocator builds it: the supervisor waits in it, is bound by a signed message, and serves a turn.
 //!
-//! The calls come from another Pod, which the slot's NetworkPolicy lets in. It also makes the control connection to the canary's
-//! target, which the slot itself must not reach.
+//! The calls come from another Pod, which the slot's NetworkPolicy lets in. It listens itself, at the canary's target, which the slot must
+//! not reach, and which it sees answering afterwards.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
@@ -21,13 +21,13 @@ use crate::web;
 
 const AGENT: &str = "/usr/bin/scripted-agent";
 
-/// A slot, the client that may call it, and the target that it must not reach.
+/// A slot, and the client that may call it and that it must not reach.
 pub(crate) struct Scene {
     pub(crate) namespace: Namespace,
     secret: SigningSecret,
     slot: SlotId,
     address: String,
-    target: String,
+    client: String,
 }
 
 impl Scene {
@@ -52,8 +52,7 @@ impl Scene {
     ) -> Option<Self> {
         let cluster = Cluster::of_environment()?;
         let namespace = Namespace::new(&cluster, purpose);
-        namespace.run(&pod::restricted(&cluster, "server", web::SERVER));
-        namespace.run(&pod::restricted(&cluster, "client", "exec sleep 600"));
+        namespace.run(&pod::restricted(&cluster, "client", web::SERVER));
         let secret = SigningSecret::generate();
         let config = json!({
             "name": SlotId::random(),
@@ -84,25 +83,31 @@ impl Scene {
         Some(Self {
             slot: SlotId::of_uid(&uid).unwrap(),
             address: namespace.address("slot"),
-            target: namespace.address("server"),
+            client: namespace.address("client"),
             namespace,
             secret,
         })
     }
 
-    /// A bind for it, signed after the target was seen to listen.
-    pub(crate) fn bind(&self) -> Bind {
+    /// The client is seen to listen.
+    fn listens(&self) {
         let listens = until(Duration::from_secs(30), || {
-            web::served(&web::get(&self.namespace, "client", &self.target, 8080)).then_some(())
+            web::served(&web::get(&self.namespace, "client", &self.client, 8080)).then_some(())
         });
         assert!(listens.is_some(), "the canary's target listens");
+    }
+
+    /// A bind for it.
+    pub(crate) fn bind(&self) -> Bind {
+        self.listens();
         Bind {
             slot: self.slot.clone(),
             session: SessionId::random(),
             incarnation: Incarnation(1),
             generation: Generation(1),
             expires: u64::MAX,
-            canary: Some(format!("{}:8080", self.target).parse().unwrap()),
+            canary: Some(format!("{}:8080", self.client).parse().unwrap()),
+            answered: None,
             terms: Terms {
                 repository: None,
                 agent: AgentCommand { argv: vec![AGENT.to_owned()], env: [].into() },
@@ -134,10 +139,34 @@ impl Scene {
         self.call(&format!("POST /v1/bind HTTP/1.0\r\nContent-Length: {length}\r\n\r\n{signed}"))
     }
 
+    /// What is said, up to the last word or, where nobody has said that the target answers, up to where that is asked for.
+    fn hear(&self, bind: &Bind) -> Vec<BindEvent> {
+        let signed = self.secret.sign_bind(bind);
+        let mut nc = self.connect();
+        let length = signed.len();
+        write!(nc.input, "POST /v1/bind HTTP/1.0\r\nContent-Length: {length}\r\n\r\n{signed}")
+            .unwrap();
+        let mut lines = nc.output.by_ref().lines().map(Result::unwrap);
+        let status = lines.next().unwrap_or_default();
+        assert!(status.contains(" 200 "), "{status}");
+        let mut events = Vec::new();
+        for line in lines.skip_while(|line| !line.is_empty()).skip(1) {
+            let event = serde_json::from_str(&line).unwrap();
+            let asks = matches!(event, BindEvent::Refused { .. }) && bind.answered.is_none();
+            events.push(event);
+            if asks {
+                break;
+            }
+        }
+        events
+    }
+
+    /// As an allocator binds.
     pub(crate) fn events(&self, bind: &Bind) -> Vec<BindEvent> {
-        let (status, said) = self.ask(&self.secret.sign_bind(bind));
-        assert_eq!(status, 200, "{said}");
-        said.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        let events = self.hear(bind);
+        let Some(BindEvent::Refused { refusal, .. }) = events.last() else { return events };
+        self.listens();
+        self.hear(&Bind { answered: Some(refusal.clone()), ..bind.clone() })
     }
 
     pub(crate) fn token(&self, bind: &Bind, audience: Audience) -> String {

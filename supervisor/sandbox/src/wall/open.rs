@@ -39,7 +39,7 @@ pub(super) struct Writable {
 #[derive(Debug)]
 struct Written {
     real: PathBuf,
-    location: Option<Location>,
+    location: Location,
 }
 
 /// Why a path was not opened.
@@ -76,6 +76,8 @@ impl Writable {
             if !matches!(kind, FileType::CharacterDevice | FileType::BlockDevice) {
                 let real = name(fd.as_fd()).map_err(trouble)?;
                 let location = writable.location(fd.as_fd(), &real).map_err(trouble)?;
+                let location =
+                    location.ok_or_else(|| WallError::Elsewhere { path: path.clone() })?;
                 writable.places.push(Written { real, location });
             }
         }
@@ -147,17 +149,20 @@ impl Writable {
     }
 
     /// Whether what was opened is, or lies below, what a session may write: by its name, by its place in the file system, or since its
-    /// place is mounted once more below such a directory.
+    /// place is mounted once more below such a directory. Where its place does not show (a mount of another mount namespace, or one that is
+    /// newer than the look), its name alone tells nothing, which is an error.
     pub(super) fn has(&self, opened: BorrowedFd<'_>) -> io::Result<bool> {
         let real = name(opened)?;
-        let location = self.location(opened, &real)?;
+        if self.places.iter().any(|written| real.starts_with(&written.real)) {
+            return Ok(true);
+        }
+        let Some(here) = self.location(opened, &real)? else {
+            let path = real;
+            return Err(io::Error::other(WallError::Elsewhere { path }));
+        };
         Ok(self.places.iter().any(|written| {
-            real.starts_with(&written.real)
-                || location.as_ref().is_some_and(|here| {
-                    let mut below = self.mounts.written_below(&written.real);
-                    written.location.as_ref().is_some_and(|above| here.lies_in(above))
-                        || below.any(|above| here.lies_in(above))
-                })
+            let mut below = self.mounts.written_below(&written.real);
+            here.lies_in(&written.location) || below.any(|above| here.lies_in(above))
         }))
     }
 

@@ -105,3 +105,57 @@ impl From<NotOpened> for Reached {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::io::{BufRead as _, BufReader};
+    use std::process::{Command, Stdio};
+
+    use casemate_protocol::policy::DEVELOPER;
+    use nix::unistd::geteuid;
+
+    use crate::wall::tests::places;
+
+    /// Prints a line when the mount is there, and waits for its stdin to end.
+    const ELSEWHERE: &str = r#"mount --bind "$1" "$2" && echo && cat"#;
+
+    /// By /proc/PID/root a mount of another namespace is reached, of which no table of ours tells what it shows.
+    #[test]
+    fn what_another_mount_namespace_shows_is_not_taken_for_beyond_reach() {
+        let dir = tempfile::tempdir().unwrap();
+        let places = places(dir.path());
+        let (work, other) = (&places.work, dir.path().join("other"));
+        fs::create_dir(&other).unwrap();
+        fs::write(work.join("file"), "").unwrap();
+        let reach = Reach::of(&Policy::parse(DEVELOPER).unwrap(), &places).unwrap();
+        let own: &[&str] = if geteuid().is_root() { &[] } else { &["--user", "--map-root-user"] };
+        let mut elsewhere = Command::new("unshare")
+            .args(own)
+            .args(["--mount", "sh", "-c", ELSEWHERE, "sh"])
+            .args([work, &other])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(elsewhere.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        if line.is_empty() {
+            println!("SKIP: nobody may mount here");
+            elsewhere.wait().unwrap();
+            return;
+        }
+        let root = PathBuf::from(format!("/proc/{}/root", elsewhere.id()));
+        let shown = root.join(other.strip_prefix("/").unwrap()).join("file");
+        assert!(shown.exists(), "the session's own file, by another name");
+        let said = reach.lies_beyond(&shown);
+        let report = reach.place_for(&shown);
+        drop(elsewhere.stdin.take());
+        elsewhere.wait().unwrap();
+        for refused in [said.unwrap_err(), report.map(drop).unwrap_err()] {
+            let Reached::Io(error) = &refused else { panic!("{refused}") };
+            assert!(error.to_string().contains("cannot tell which file system"), "{error}");
+        }
+    }
+}
