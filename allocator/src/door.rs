@@ -11,12 +11,11 @@ use std::io;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 
+use casemate_protocol::ports::OURS;
 use tokio::net::TcpListener;
 
 /// The allocators' own ports, below those of the workers.
 const POOL: RangeInclusive<u16> = 20_000..=20_999;
-/// All that casemate gives out, the workers' ranges included (`Seat::ports`).
-const OURS: RangeInclusive<u16> = 20_000..=31_999;
 
 /// The kernel may hand out ports of casemate's to whoever asks for none.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,11 +36,6 @@ pub(crate) async fn listen(address: SocketAddr) -> io::Result<TcpListener> {
         }
     }
     Err(io::ErrorKind::AddrInUse.into())
-}
-
-/// True for a port that only allocators and workers of casemate may bind.
-pub(crate) fn is_ours(port: u16) -> bool {
-    OURS.contains(&port)
 }
 
 /// Whether this machine keeps casemate's ports for whoever asks for them; `None`: it does, or does not tell.
@@ -123,7 +117,7 @@ mod tests {
         use casemate_allocator_core::seat::{SEATS, Seat};
         let pool = Seat(SEATS - 1).ports();
         let last = pool.claims().max().unwrap() + casemate_protocol::ports::RANGE - 1;
-        assert!(is_ours(pool.first) && is_ours(last) && pool.first > *POOL.end());
+        assert!(OURS.contains(&pool.first) && OURS.contains(&last) && pool.first > *POOL.end());
     }
 
     #[tokio::test]

@@ -27,7 +27,7 @@ pub(crate) use private::{mend, write_private};
 #[derive(Debug, thiserror::Error)]
 pub enum HomeError {
     /// A file or directory could not be read or made.
-    #[error("cannot use {path}: check that it is yours and that its disk has room")]
+    #[error("cannot use {path}; check that it is yours and that its disk has room")]
     Io {
         /// Which.
         path: PathBuf,
@@ -82,7 +82,11 @@ pub enum HomeError {
 
 /// The paths below one home.
 #[derive(Debug, Clone)]
-pub(crate) struct Home(PathBuf);
+pub(crate) struct Home {
+    path: PathBuf,
+    /// The home of whoever runs this one and throws it away.
+    beside: Option<PathBuf>,
+}
 
 /// The mode of the directories above the slots.
 fn above_slots() -> u32 {
@@ -108,12 +112,12 @@ impl Home {
         if mode & 0o777 & !above_slots() != 0 {
             return Err(HomeError::Open { path, mode });
         }
-        let home = Self(path);
+        let home = Self { path, beside: None };
         let mode = Permissions::from_mode(above_slots());
-        std::fs::set_permissions(&home.0, mode).map_err(io_at(&home.0))?;
+        std::fs::set_permissions(&home.path, mode).map_err(io_at(&home.path))?;
         let private = ["run", "keys", "profiles", "values"].map(|dir| (dir, 0o700));
         for (dir, mode) in private.into_iter().chain([("slots", above_slots())]) {
-            let dir = home.0.join(dir);
+            let dir = home.path.join(dir);
             if !dir.exists() {
                 private_dir(&dir)?;
                 let mode = Permissions::from_mode(mode);
@@ -127,13 +131,26 @@ impl Home {
 
     /// One that is only looked at: nothing is made, checked or set right.
     pub(crate) fn seen(path: &Path) -> Self {
-        Self(path.to_owned())
+        Self { path: path.to_owned(), beside: None }
     }
 
     /// The home itself, absolute and resolved.
     #[must_use]
     pub(crate) fn path(&self) -> &Path {
-        &self.0
+        &self.path
+    }
+
+    /// With another home, whose keys and sessions are as little for anybody here.
+    #[must_use]
+    pub(crate) fn beside(mut self, other: Option<PathBuf>) -> Self {
+        self.beside = other.map(|other| other.canonicalize().unwrap_or(other));
+        self
+    }
+
+    /// This home and the one beside it: nothing of them is granted, shown or cloned.
+    #[must_use]
+    pub(crate) fn closed(&self) -> Vec<PathBuf> {
+        std::iter::once(&self.path).chain(&self.beside).cloned().collect()
     }
 
     /// Checks that users who are neither owner nor in the group of anything above can get to the slots: each directory on the
@@ -142,11 +159,11 @@ impl Home {
     /// # Errors
     /// [`HomeError::Unreachable`] naming the first that may not.
     pub(crate) fn check_the_way(&self) -> Result<(), HomeError> {
-        let above: Vec<&Path> = self.0.ancestors().skip(1).collect();
+        let above: Vec<&Path> = self.path.ancestors().skip(1).collect();
         for directory in above.into_iter().rev() {
             let mode = directory.metadata().map_err(io_at(directory))?.mode() & 0o7777;
             if mode & 0o001 == 0 {
-                let (home, closed) = (self.0.clone(), directory.to_owned());
+                let (home, closed) = (self.path.clone(), directory.to_owned());
                 return Err(HomeError::Unreachable { home, closed, mode });
             }
         }
@@ -156,43 +173,43 @@ impl Home {
     /// The discovery file.
     #[must_use]
     pub(crate) fn discovery(&self) -> PathBuf {
-        self.0.join("run/allocator.json")
+        self.path.join("run/allocator.json")
     }
 
     /// The store.
     #[must_use]
     pub(crate) fn store(&self) -> PathBuf {
-        self.0.join("store.redb")
+        self.path.join("store.redb")
     }
 
     /// Profiles besides the built-in one.
     #[must_use]
     pub(crate) fn profiles(&self) -> PathBuf {
-        self.0.join("profiles")
+        self.path.join("profiles")
     }
 
     /// What agents are handed by `--env`, a file a session.
     #[must_use]
     pub(crate) fn values(&self) -> PathBuf {
-        self.0.join("values")
+        self.path.join("values")
     }
 
     /// The newest durable line of the audit log.
     #[must_use]
     pub(crate) fn audit_head(&self) -> PathBuf {
-        self.0.join("audit.head")
+        self.path.join("audit.head")
     }
 
     /// The audit logs of deleted sessions, a directory a session.
     #[must_use]
     pub(crate) fn kept_logs(&self) -> PathBuf {
-        self.0.join("audit")
+        self.path.join("audit")
     }
 
     /// All slots.
     #[must_use]
     pub(crate) fn slots(&self) -> PathBuf {
-        self.0.join("slots")
+        self.path.join("slots")
     }
 
     /// One slot's directory.

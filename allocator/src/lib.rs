@@ -50,6 +50,8 @@ pub struct Config {
     pub supervisor: PathBuf,
     /// Where profiles are read; `None`: `profiles/` of the home. A throw-away home has none of its own.
     pub profiles: Option<PathBuf>,
+    /// The home of whoever runs this for a throw-away one: as closed to its sessions as its own.
+    pub beside: Option<PathBuf>,
     /// The tier of new sessions; `None`: the best that this machine gives, measured.
     pub tier: Option<Tier>,
     /// The longest time that a starting worker may be silent. A clone reports progress.
@@ -71,6 +73,7 @@ impl Config {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             supervisor,
             profiles: None,
+            beside: None,
             tier: None,
             patience: Duration::from_secs(120),
             owned: false,
@@ -188,7 +191,7 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
     if !config.listen.ip().is_loopback() {
         return Err(StartError::NotLoopback(config.listen));
     }
-    let home = home::Home::open(&config.home)?;
+    let home = home::Home::open(&config.home)?.beside(config.beside.clone());
     let up_lock = home.lock()?;
     // One that a crash left behind names a port that anybody may have by now.
     home.unpublish();

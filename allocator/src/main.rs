@@ -64,10 +64,7 @@ fn main() -> ExitCode {
 }
 
 fn default_home() -> Option<PathBuf> {
-    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    set("CASEMATE_HOME")
-        .or_else(|| set("XDG_STATE_HOME").map(|state| state.join("casemate")))
-        .or_else(|| set("HOME").map(|home| home.join(".local/state/casemate")))
+    casemate_protocol::home::named(&|name| std::env::var_os(name)).next()
 }
 
 fn run(cli: Cli) -> anyhow::Result<()> {

@@ -8,16 +8,15 @@ use casemate_allocator_core::record::{Record, Terms};
 use casemate_allocator_core::seat::{SEATS, Seat};
 use casemate_protocol::api::{ApiError, ErrorKind, Intent};
 use casemate_protocol::origin::Origin;
-use casemate_protocol::policy::{self, Policy, Port};
+use casemate_protocol::policy::{self, Policy};
 use casemate_protocol::sharing::UserId;
 use casemate_protocol::tier::Tier;
 use casemate_protocol::token::PublicKey;
 use casemate_protocol::worker::{AgentCommand, Repository, StartError, WorkerConfig};
-use casemate_sandbox::{Places, Reach, Reached};
+use casemate_sandbox::{Places, Reach, Reached, shows_nothing_of};
 use serde::{Deserialize, Serialize};
 
 use crate::closed::leaves_closed;
-use crate::door;
 use crate::home::Home;
 use crate::profile::{self, Profile, Sharing, is_variable_name};
 use crate::programs::{self, Limits};
@@ -97,15 +96,16 @@ pub(crate) fn make(
     if intent.agent.iter().any(|word| word.contains('\0')) {
         return Err(refuse(ErrorKind::Invalid, "the agent's command line holds a NUL"));
     }
+    let closed = home.closed();
     let repository = intent
         .repository
         .as_deref()
         .or(profile.repository.as_deref())
-        .map(|text| repository::resolve(text, home.path()))
+        .map(|text| repository::resolve(text, &closed))
         .transpose()
         .map_err(|error| error.into_api())?;
     let homes = programs::homes();
-    let limits = Limits { casemate: home.path(), homes: &homes };
+    let limits = Limits { casemate: &closed, homes: &homes };
     let argv0 = intent.agent.first().map_or("", String::as_str);
     let found = programs::find(argv0, &intent.env, limits).map_err(|error| error.into_api())?;
     let program = found.program.into_os_string().into_string().map_err(|path| {
@@ -224,7 +224,9 @@ fn grantable(path: &Path, limits: Limits<'_>) -> Result<(), ApiError> {
     let resolved = path
         .canonicalize()
         .map_err(|_| refuse(ErrorKind::NotFound, format!("{shown} does not exist")))?;
-    if !programs::allowed(&resolved, limits) || resolved.starts_with(limits.casemate) {
+    // Known again by whatever mount it is reached.
+    let is_casemates = || shows_nothing_of(&resolved, limits.casemate).is_err();
+    if !programs::allowed(&resolved, limits) || is_casemates() {
         let message = format!(
             "{shown} cannot be granted: it is or holds the root, a home or casemate's home, or lies in the last; \
              name a narrower directory"
@@ -266,7 +268,9 @@ fn policy_text(
         let message = format!("policy line {}: egress mode {} is {why}", egress.line, egress.mode);
         return Err(wrong(message));
     }
-    leaves_closed(&policy, home.path()).map_err(wrong)?;
+    for closed in home.closed() {
+        leaves_closed(&policy, &text, &closed).map_err(|error| wrong(error.to_string()))?;
+    }
     if name.starts_with('/') {
         lies_beyond_sessions(Path::new(name), &policy, home).map_err(wrong)?;
         // Sessions of other profiles are no more trusted with it.
@@ -275,7 +279,6 @@ fn policy_text(
                 .map_err(|message| wrong(format!("as profile `{other}` has it, {message}")))?;
         }
     }
-    foreign_ports(&policy).map_err(wrong)?;
     if given.tier < policy.tier {
         let message = format!("{place} needs tier {} and {given}", policy.tier);
         return Err(no_tier(policy.tier, message));
@@ -296,22 +299,6 @@ fn lies_beyond_sessions(file: &Path, policy: &Policy, home: &Home) -> Result<(),
         ),
         Reached::Io(error) => error.to_string(),
     })
-}
-
-/// Refuses a rule that lets an agent bind what is casemate's to give: an allocator's port, or another session's.
-fn foreign_ports(policy: &Policy) -> Result<(), String> {
-    let bound = policy.tcp.iter().flat_map(|rule| &rule.bind);
-    let ours = bound.filter_map(|port| match port {
-        Port::Number(port) if door::is_ours(*port) => Some(port),
-        _ => None,
-    });
-    match ours.min() {
-        Some(port) => Err(format!(
-            "bind {port}: ports from 20000 to 31999 are given out by casemate; write {{ports}} for the session's own, or a \
-             port below or above"
-        )),
-        None => Ok(()),
-    }
 }
 
 impl Plan {
@@ -346,7 +333,8 @@ impl Plan {
             slot: record.slot.clone(),
             verify_key,
             tier: self.tier,
-            private: vec![home.path().to_owned()],
+            // A slot's own user cannot look at what is another's and closed to him by its mode.
+            private: if self.own_uid { vec![home.path().to_owned()] } else { home.closed() },
             volume: home.slot(&record.slot),
             repository: self.repository.clone(),
             home_template: self.home_template.clone(),

@@ -56,10 +56,19 @@ pub(crate) struct Found {
 /// What must not be granted.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits<'a> {
-    /// casemate's home, resolved.
-    pub casemate: &'a Path,
+    /// casemate's homes, resolved.
+    pub casemate: &'a [PathBuf],
     /// Homes of the user, resolved: HOME's word and the user database's, which need not agree.
     pub homes: &'a [PathBuf],
+}
+
+// === impl Limits ===
+
+impl Limits<'_> {
+    /// Whether it is or lies in a home of casemate's.
+    fn holds(self, path: &Path) -> bool {
+        self.casemate.iter().any(|casemate| path.starts_with(casemate))
+    }
 }
 
 /// The homes of the user who runs this, resolved. HOME may be unset, or be somebody else's (sudo).
@@ -242,7 +251,8 @@ fn environment(directory: &Path) -> Option<&Path> {
 /// Neither `/` nor a directory that is or holds a home or casemate's home: a person may name it.
 pub(crate) fn allowed(directory: &Path, limits: Limits<'_>) -> bool {
     let home = limits.homes.iter().any(|home| home.starts_with(directory)) || is_home(directory);
-    directory.parent().is_some() && !home && !limits.casemate.starts_with(directory)
+    let holds = limits.casemate.iter().any(|casemate| casemate.starts_with(directory));
+    directory.parent().is_some() && !home && !holds
 }
 
 /// A home by its place, or the directory of all homes.
@@ -269,9 +279,8 @@ fn is_world_writable(directory: &Path) -> bool {
 /// Grants a directory by itself, if nobody has to be asked. A link stands for what it leads to, so both are looked at.
 fn add_directory(directory: &Path, limits: Limits<'_>, grants: &mut BTreeSet<PathBuf>) {
     let Ok(real) = directory.canonicalize() else { return };
-    let fits = |place: &Path| {
-        !place.starts_with(limits.casemate) && allowed(place, limits) && !is_shared(place, limits)
-    };
+    let fits =
+        |place: &Path| !limits.holds(place) && allowed(place, limits) && !is_shared(place, limits);
     let known = grants.iter().any(|granted| directory.starts_with(granted));
     if !known && fits(directory) && fits(&real) {
         grants.insert(directory.to_owned());
@@ -283,7 +292,7 @@ fn add_file(
     limits: Limits<'_>,
     grants: &mut BTreeSet<PathBuf>,
 ) -> Result<(), ProgramError> {
-    if file.starts_with(limits.casemate) {
+    if limits.holds(file) {
         return Err(ProgramError::Inside(file.to_owned()));
     }
     if !grants.iter().any(|granted| file.starts_with(granted)) {

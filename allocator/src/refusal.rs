@@ -3,6 +3,7 @@
 use casemate_allocator_core::allocate::Refusal;
 use casemate_allocator_core::record::WrongPhase;
 use casemate_protocol::api::{ApiError, ErrorKind};
+use casemate_protocol::words::chain;
 use casemate_protocol::worker::StartError;
 
 use crate::home::HomeError;
@@ -17,17 +18,6 @@ use crate::worker::launch::LaunchError;
 /// An API error of `kind`.
 pub(crate) fn refuse(kind: ErrorKind, message: impl std::fmt::Display) -> ApiError {
     ApiError { kind, message: message.to_string(), start: None }
-}
-
-/// An error with its causes on one line: our Displays do not repeat their source.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        text.push_str(&format!(": {cause}"));
-        next = cause.source();
-    }
-    text
 }
 
 /// Local `From` would be an orphan impl: both types are foreign here, so the conversion is a trait of ours.

@@ -31,11 +31,11 @@ pub(crate) enum RepositoryError {
     Inside(PathBuf),
 }
 
-/// Finds the repository that `text` names. `home` is casemate's home, resolved.
+/// Finds the repository that `text` names. `casemate`: its homes, resolved.
 ///
 /// # Errors
 /// [`RepositoryError`].
-pub(crate) fn resolve(text: &str, home: &Path) -> Result<Repository, RepositoryError> {
+pub(crate) fn resolve(text: &str, casemate: &[PathBuf]) -> Result<Repository, RepositoryError> {
     if let Some(rest) = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://")) {
         let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
         if authority.contains('@') {
@@ -61,7 +61,7 @@ pub(crate) fn resolve(text: &str, home: &Path) -> Result<Repository, RepositoryE
         .ancestors()
         .find_map(git_dir)
         .ok_or_else(|| RepositoryError::NotGit(start.clone()))?;
-    if git.starts_with(home) {
+    if casemate.iter().any(|home| git.starts_with(home)) {
         return Err(RepositoryError::Inside(git));
     }
     Ok(Repository::Local(git))
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn urls_are_taken_without_credentials_only() {
-        let home = Path::new("/nowhere");
+        let home = &[PathBuf::from("/nowhere")];
         assert_eq!(
             resolve("https://example.org/a.git", home),
             Ok(Repository::Remote("https://example.org/a.git".into()))
@@ -138,6 +138,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().canonicalize().unwrap();
         let home = root.join("home");
+        let closed = [root.join("another"), home.clone()];
         let main = root.join("main/.git");
         git_at(&main);
         std::fs::create_dir_all(root.join("main/src/deep")).unwrap();
@@ -152,16 +153,16 @@ mod tests {
             [("main", &main), ("main/src/deep", &main), ("w", &main), ("bare.git", &bare)]
         {
             let text = root.join(path).to_str().unwrap().to_owned();
-            assert_eq!(resolve(&text, &home), Ok(Repository::Local(expected.clone())), "{path}");
+            assert_eq!(resolve(&text, &closed), Ok(Repository::Local(expected.clone())), "{path}");
         }
         let missing = root.join("missing").to_str().unwrap().to_owned();
-        assert!(matches!(resolve(&missing, &home), Err(RepositoryError::Missing(_))));
+        assert!(matches!(resolve(&missing, &closed), Err(RepositoryError::Missing(_))));
         git_at(&home.join("slots/x/.git"));
         let inside = home.join("slots/x").to_str().unwrap().to_owned();
-        assert!(matches!(resolve(&inside, &home), Err(RepositoryError::Inside(_))));
+        assert!(matches!(resolve(&inside, &closed), Err(RepositoryError::Inside(_))));
         // A link from outside leads to the same refusal.
         std::os::unix::fs::symlink(home.join("slots/x"), root.join("link")).unwrap();
         let link = root.join("link").to_str().unwrap().to_owned();
-        assert!(matches!(resolve(&link, &home), Err(RepositoryError::Inside(_))));
+        assert!(matches!(resolve(&link, &closed), Err(RepositoryError::Inside(_))));
     }
 }

@@ -30,7 +30,7 @@ pub(crate) const LONGEST_LINE: u64 = 64 * 1024;
 pub enum OpenError {
     /// The file or its directory.
     #[error(
-        "{FILE} cannot be opened or written: check its owner and mode and the space on its disk"
+        "{FILE} cannot be opened or written; check its owner and mode and the space on its disk"
     )]
     Io(#[from] io::Error),
     /// The last line is not what a log of ours ends with.

@@ -5,6 +5,7 @@ use std::fmt;
 
 use casemate_protocol::api::{ApiError, ErrorKind};
 use casemate_protocol::codes::exit;
+use casemate_protocol::words::because;
 
 /// A failed command.
 #[derive(Debug)]
@@ -23,12 +24,7 @@ impl Failure {
 
     /// With the causes of an error behind the sentence.
     pub(crate) fn because(code: u8, message: impl fmt::Display, error: &dyn Error) -> Self {
-        let mut message = format!("{message}: {error}");
-        let mut cause = error.source();
-        while let Some(error) = cause {
-            message.push_str(&format!(": {error}"));
-            cause = error.source();
-        }
+        let message = because(&message.to_string(), error);
         Self { code, message }
     }
 

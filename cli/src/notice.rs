@@ -39,7 +39,7 @@ fn lines(repository: Option<&str>, here: Option<&Path>) -> Vec<String> {
         )];
     }
     let mut lines = vec![
-        "the agent gets a clone of what is committed; uncommitted changes are not part of it"
+        "the agent gets a clone of what is committed: changes that are not, if there are any, are not part of it"
             .into(),
     ];
     if top != Path::new(text) {
@@ -87,7 +87,7 @@ mod tests {
         assert!(lines(None, Some(&top.join("src")))[0].contains("`--repo .`"));
         assert!(lines(Some(top.to_str().unwrap()), None)[0].contains("no commit"));
         fs::write(top.join(".git/packed-refs"), "# pack-refs\n0123 refs/heads/main\n").unwrap();
-        assert!(lines(Some(top.to_str().unwrap()), None)[0].contains("uncommitted"));
+        assert!(lines(Some(top.to_str().unwrap()), None)[0].contains("if there are any"));
         fs::write(top.join(".gitmodules"), "").unwrap();
         let said = lines(Some(top.join("src").to_str().unwrap()), None).join("\n");
         assert!(said.contains("submodules") && said.contains("all of"), "{said}");

@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use casemate_protocol::codes::exit;
+use casemate_protocol::home;
 
 use crate::failure::Failure;
 
@@ -23,13 +24,9 @@ impl Place {
             let text = format!("HOME is `{}`, not an absolute path; set it right", home.display());
             return Err(Failure::new(exit::USAGE, text));
         }
-        let home = given
-            .or_else(|| named("CASEMATE_HOME").map(PathBuf::from))
-            .or_else(|| Some(PathBuf::from(named("XDG_STATE_HOME")?).join("casemate")))
-            .or_else(|| Some(PathBuf::from(named("HOME")?).join(".local/state/casemate")))
-            .ok_or_else(|| {
-                Failure::new(exit::USAGE, "no place for sessions: set HOME or give --home DIR")
-            })?;
+        let home = given.or_else(|| home::named(&named).next()).ok_or_else(|| {
+            Failure::new(exit::USAGE, "no place for sessions: set HOME or give --home DIR")
+        })?;
         let home = std::path::absolute(&home).map_err(|error| {
             Failure::because(exit::USAGE, format!("--home {}", home.display()), &error)
         })?;

@@ -201,6 +201,41 @@ fn on_a_terminal_keys_go_there_and_the_persons_own_is_out_of_reach_and_put_back(
     assert_eq!(tcgetattr(&person.slave).unwrap(), before);
 }
 
+/// As coreutils do: what cannot be written is told, and what nobody wants to read any more is not.
+#[test]
+fn output_that_cannot_be_written_is_told_and_never_lost_in_silence() {
+    let (house, _host, session) = session();
+    let ran = |words: &str, redirected: &str| {
+        let script =
+            format!("exec \"$0\" --home \"$1\" exec \"$2\" -- sh -c '{words}' {redirected}");
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", &script, env!("CARGO_BIN_EXE_casemate")])
+            .arg(house.home())
+            .arg(&session);
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        let err = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code().unwrap(), err)
+    };
+    for (redirected, errno) in
+        [(">/dev/full", "No space left on device"), (">&-", "Bad file descriptor")]
+    {
+        for words in ["echo a", "yes", "yes | head -c 3000000"] {
+            let (code, err) = ran(words, redirected);
+            assert_eq!(code, 73, "{words} {redirected}: {err}");
+            assert!(
+                err.contains("cannot write to stdout: ") && err.contains(errno),
+                "{words} {redirected}: {err}"
+            );
+        }
+        // Nothing to write, nothing to tell.
+        assert_eq!(ran("echo b >&2; exit 3", redirected), (3, "b\n".to_owned()));
+    }
+    assert_eq!(ran("echo b >&2; exit 73", "2>/dev/full").0, 73);
+    // What a daemon has for a stdout that nobody reads is one.
+    assert_eq!(ran("echo a", "<>/dev/null >&0"), (0, String::new()));
+}
+
 /// Whoever draws a window tells the kernel (TIOCSWINSZ in ioctl_tty(2)), which tells `casemate exec` by SIGWINCH.
 #[test]
 fn a_terminal_that_is_resized_is_the_commands_size_too() {

@@ -102,3 +102,49 @@ fn a_place_of_somebody_elses_is_said_to_the_host_as_well() {
     assert!(answer["error"]["message"].as_str().is_some_and(|said| said.contains("1000")));
     assert_eq!(host.end().code(), Some(77));
 }
+
+/// A throw-away session has a home of its own, and that of its user is none of its business.
+#[test]
+fn run_opens_nothing_of_the_users_own_home() {
+    let house = House::new();
+    let own = house.home().to_owned();
+    std::fs::create_dir_all(own.join("profiles")).expect("it is ours");
+    std::fs::create_dir_all(own.join("keys")).expect("it is ours");
+    std::fs::set_permissions(&own, Permissions::from_mode(0o700)).expect("it is ours");
+    let mut git = std::process::Command::new("git");
+    let cloned = git
+        .args(["clone", "-q", "--bare"])
+        .arg(house.repository())
+        .arg(own.join("repository.git"))
+        .status();
+    assert!(cloned.is_ok_and(|status| status.success()));
+    std::os::unix::fs::symlink(&own, house.file("link")).expect("it is ours");
+    let policy = house.file("policy.toml");
+    let rule =
+        format!("[[path]]\npath = \"{}\"\naccess = [\"read\"]\nreason = \"r\"\n", own.display());
+    let text = format!("{}\n{rule}", casemate_protocol::policy::DEVELOPER);
+    std::fs::write(&policy, text).expect("it is ours");
+    let profile = |name: &str, text: String| {
+        std::fs::write(own.join(format!("profiles/{name}.toml")), text).expect("it is ours");
+    };
+    profile("skills", format!("skills = '{}'\n", own.join("keys").display()));
+    profile("policy", format!("policy = '{policy}'\n"));
+    let (home, keys) = (own.display().to_string(), own.join("keys").display().to_string());
+    let (link, above) = (house.file("link"), house.file(""));
+    let repository = own.join("repository.git").display().to_string();
+    for (options, code, words) in [
+        (&["--program", &keys][..], 64, "cannot be granted"),
+        (&["--program", &above], 64, "cannot be granted"),
+        (&["--skills", &link], 64, "cannot be granted"),
+        (&["--home-template", &home], 64, "cannot be granted"),
+        (&["--profile", "skills"], 64, "cannot be granted"),
+        (&["--profile", "policy"], 65, "would grant the keys and sessions"),
+        (&["--repo", &repository], 64, "lies inside casemate's home"),
+    ] {
+        let options = [&["--home", &home, "--prompt", "!sh ls"], options].concat();
+        let output = house.run_agent(&options, &[&House::agent().1]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{options:?} {said}");
+        assert!(said.contains(words) && output.stdout.is_empty(), "{options:?} {said}");
+    }
+}

@@ -131,5 +131,7 @@ fn it_is_refused_where_the_profiles_policy_forbids_it_and_where_a_file_is() {
     fs::write(tried.learned(), "mine").unwrap();
     let (refused, passes) = tried.run(&["--learn", &file]);
     assert_eq!((refused.status.code(), passes), (Some(73), Vec::new()), "{refused:?}");
+    let words = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(words.contains("is there already") && words.contains("or name another"), "{words}");
     assert_eq!(fs::read_to_string(tried.learned()).unwrap(), "mine");
 }

@@ -6,7 +6,24 @@
 //! it, so the kernel gives a range to one worker at a time, across homes and users; it serves there, unless told otherwise. The
 //! others are the session's.
 
+use std::ops::RangeInclusive;
+
 use serde::{Deserialize, Serialize};
+
+/// All that casemate gives out on one machine: an allocator's own, and each range of a worker. Nobody else gets one by its number.
+pub const OURS: RangeInclusive<u16> = 20_000..=31_999;
+
+/// Why nobody is handed a port by its number; `None`: it is none of casemate's.
+#[must_use]
+pub fn foreign(port: u16) -> Option<String> {
+    let (first, last) = (OURS.start(), OURS.end());
+    OURS.contains(&port).then(|| {
+        format!(
+            "port {port}: casemate gives out {first} to {last}, so that another session or an allocator may listen there: name a port \
+             below or above; in a policy \"{{ports}}\" are the session's own"
+        )
+    })
+}
 
 /// Ports of a range: the claim and the session's own.
 pub const RANGE: u16 = 16;

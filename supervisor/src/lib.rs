@@ -36,5 +36,6 @@ pub mod slot;
 pub(crate) mod testing;
 pub mod told;
 pub mod walls;
-pub mod words;
 pub mod worker;
+
+pub use casemate_protocol::words;

@@ -22,7 +22,7 @@ impl Home {
     pub(crate) fn signing_secret(&self) -> Result<SigningSecret, HomeError> {
         // No worker was ever told to take this one alone.
         self.forget_next_secret();
-        let path = self.0.join(CURRENT);
+        let path = self.path.join(CURRENT);
         mend(&path, 0o600)?;
         let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
         let file = match OpenOptions::new().read(true).custom_flags(flags.bits()).open(&path) {
@@ -52,7 +52,7 @@ impl Home {
     /// # Errors
     /// [`HomeError::Io`].
     pub(crate) fn keep_next_secret(&self, secret: &SigningSecret) -> Result<(), HomeError> {
-        write_private(&self.0.join(NEXT), &secret.seed())
+        write_private(&self.path.join(NEXT), &secret.seed())
     }
 
     /// The kept key is the one in use from now on.
@@ -60,15 +60,15 @@ impl Home {
     /// # Errors
     /// [`HomeError::Io`].
     pub(crate) fn use_next_secret(&self) -> Result<(), HomeError> {
-        let (next, path) = (self.0.join(NEXT), self.0.join(CURRENT));
+        let (next, path) = (self.path.join(NEXT), self.path.join(CURRENT));
         std::fs::rename(&next, &path).map_err(io_at(&next))?;
-        let directory = self.0.join("keys");
+        let directory = self.path.join("keys");
         File::open(&directory).and_then(|open| open.sync_all()).map_err(io_at(&directory))
     }
 
     /// The kept key is not to be used.
     pub(crate) fn forget_next_secret(&self) {
         // It opens nothing: where it cannot be removed the next start tries again.
-        let _ = std::fs::remove_file(self.0.join(NEXT));
+        let _ = std::fs::remove_file(self.path.join(NEXT));
     }
 }

@@ -42,7 +42,7 @@ impl Home {
                 let mut text = String::new();
                 file.read_to_string(&mut text).map_err(io_at(&path))?;
                 let pid = text.trim().parse().unwrap_or(0);
-                return Err(HomeError::AlreadyRunning { home: self.0.clone(), pid });
+                return Err(HomeError::AlreadyRunning { home: self.path.clone(), pid });
             }
             Err((_, errno)) => return Err(io_at(&path)(errno.into())),
         };
@@ -56,7 +56,7 @@ impl Home {
 
 impl Home {
     fn up_lock(&self) -> PathBuf {
-        self.0.join("run/up.lock")
+        self.path.join("run/up.lock")
     }
 
     /// Runs `look` while no allocator can take the home, which must be short; `None` where one has it.

@@ -24,7 +24,7 @@ impl World {
 
     fn find(&self, argv0: &str, path: &str) -> Result<Found, ProgramError> {
         let env = BTreeMap::from([("PATH".to_owned(), path.to_owned())]);
-        let (casemate, homes) = (self.root.join("casemate"), [self.root.join("user")]);
+        let (casemate, homes) = ([self.root.join("casemate")], [self.root.join("user")]);
         find(argv0, &env, Limits { casemate: &casemate, homes: &homes })
     }
 
@@ -64,7 +64,7 @@ fn a_home_is_a_home_without_the_variable() {
     let world = World::new();
     let agent = world.program("user/agent", "#!/usr/bin/python3\n");
     std::fs::write(world.root.join("pyvenv.cfg"), "").unwrap();
-    let limits = |homes| Limits { casemate: Path::new("/nowhere"), homes };
+    let limits = |homes| Limits { casemate: &[], homes };
     let found = find(agent.to_str().unwrap(), &BTreeMap::new(), limits(&[])).unwrap();
     assert_eq!(found.grants, std::slice::from_ref(&agent));
     for home in ["/", "/home", "/home/me", "/root"] {
@@ -83,7 +83,7 @@ fn what_lies_directly_in_a_home_and_where_everybody_writes_is_asked_for() {
     }
     std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o1777)).unwrap();
     let homes = [world.root.join("user")];
-    let limits = Limits { casemate: Path::new("/nowhere"), homes: &homes };
+    let limits = Limits { casemate: &[], homes: &homes };
     for path in ["user/.local", "user/.config", "user/.ssh", "user/x", "open"] {
         assert!(is_shared(&world.root.join(path), limits), "{path}");
     }

@@ -53,7 +53,7 @@ pub(crate) struct Args {
 const HELP: &str = "\
 A sleeping session is woken. The command runs behind the agent's walls with the agent's variables, beside a running turn.
 Exit codes: the command's own, or 128 + its signal; 124 where the time was over; 126 where it cannot be run; 127 where it
-is not found. Signals are passed on; a second one gives up. What still runs when this process is gone is ended.";
+is not found; 73 where its output cannot be written here (a full disk, a closed stdout). Signals are passed on; a second one gives up. What still runs when this process is gone is ended.";
 
 /// Runs the command; its exit code.
 pub(crate) fn run(args: Args, place: &Place) -> Result<u8, Failure> {

@@ -20,6 +20,7 @@ use tokio_tungstenite::tungstenite::{Bytes, Message};
 
 use super::terminal;
 use crate::failure::Failure;
+use crate::output;
 use crate::socket::Socket;
 
 /// The worker pings every 20 s.
@@ -33,7 +34,7 @@ enum News {
     /// So much of an output has been written in all.
     Written(u8, u64),
     /// An output cannot be written any more.
-    Broken,
+    Broken(u8, io::Error),
     Signal(Signal),
     Resized,
 }
@@ -60,7 +61,7 @@ pub(super) async fn run(mut socket: Socket, request: &ExecRequest) -> Result<Exe
             news = heard.recv() => {
                 let message = match news {
                     Some(News::Written(output, total)) => exec::taken(output, total),
-                    Some(News::Broken) => return Ok(died(Signal::SIGPIPE)),
+                    Some(News::Broken(output, error)) => return unwritable(output, &error),
                     Some(News::Signal(signal)) => {
                         if signalled == Some(signal) || signal == Signal::SIGHUP {
                             return Ok(died(signal));
@@ -95,7 +96,7 @@ pub(super) async fn run(mut socket: Socket, request: &ExecRequest) -> Result<Exe
             }
             channel::STATUS => {
                 let end = serde_json::from_slice(data).map_err(|_| lost())?;
-                return Ok(written([stdout, stderr], &mut heard).await.unwrap_or(end));
+                return written([stdout, stderr], &mut heard).await.unwrap_or(Ok(end));
             }
             _ => {}
         }
@@ -153,21 +154,34 @@ fn queue(output: &Output, data: Bytes) {
 }
 
 /// Waits until all that is queued is written; what ended this process first, if anything did.
-async fn written(outputs: [Output; 2], heard: &mut mpsc::Receiver<News>) -> Option<ExecEnd> {
+async fn written(
+    outputs: [Output; 2],
+    heard: &mut mpsc::Receiver<News>,
+) -> Option<Result<ExecEnd, Failure>> {
     for Output { queue, mut writer } in outputs {
         drop(queue);
         loop {
             tokio::select! {
-                _ = &mut writer => break,
+                biased;
                 news = heard.recv() => match news {
-                    Some(News::Broken) => return Some(died(Signal::SIGPIPE)),
-                    Some(News::Signal(signal)) => return Some(died(signal)),
+                    Some(News::Broken(output, error)) => return Some(unwritable(output, &error)),
+                    Some(News::Signal(signal)) => return Some(Ok(died(signal))),
                     _ => {}
                 },
+                _ = &mut writer => break,
             }
         }
     }
     None
+}
+
+/// A reader that has seen enough ends this process as it would have ended the command; a full disk, or no stdout at all, is a failure.
+fn unwritable(output: u8, error: &io::Error) -> Result<ExecEnd, Failure> {
+    if error.kind() == io::ErrorKind::BrokenPipe {
+        return Ok(died(Signal::SIGPIPE));
+    }
+    let name = if output == channel::STDERR { "stderr" } else { "stdout" };
+    Err(Failure::because(exit::CANNOT_CREATE, format!("cannot write to {name}"), error))
 }
 
 /// As if this process had been ended by the signal, as the command would have been.
@@ -222,11 +236,12 @@ fn write(
         let mut total = 0;
         while let Some(piece) = data.recv().await {
             let written = async {
+                output::is_open(channel)?;
                 file.write_all(&piece).await?;
                 file.flush().await
             };
-            if written.await.is_err() {
-                let _ = news.send(News::Broken).await;
+            if let Err(error) = written.await {
+                let _ = news.send(News::Broken(channel, error)).await;
                 return;
             }
             total += piece.len() as u64;

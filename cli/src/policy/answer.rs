@@ -112,16 +112,13 @@ impl fmt::Display for Answer {
                 write_decision(f, "port     ", port)?;
                 write_decision(f, "host     ", host)
             }
-            Self::Path { path, is_casemates, is_secret } => {
+            Self::Path { path, is_casemates, is_secret: _ } => {
                 writeln!(f, "{}", path.path)?;
                 if *is_casemates {
                     writeln!(
                         f,
                         "casemate's own: a policy that grants it is refused, but for the session's own directories"
                     )?;
-                }
-                if *is_secret {
-                    writeln!(f, "keys and tokens lie there: a policy that grants it is refused")?;
                 }
                 path.access.iter().try_for_each(|one| {
                     write_decision(f, &format!("{:<8} ", one.access.to_string()), &one.decision)
@@ -225,7 +222,16 @@ mod tests {
     fn casemates_own_home_and_unknown_calls_are_said() {
         assert!(ask("/var/casemate/run/key").unwrap().contains("casemate's own"));
         assert!(!ask("/var/casemates").unwrap().contains("casemate's own"));
-        assert!(ask("/run/secrets/token").unwrap().contains("a policy that grants it is refused"));
+        let token = ask("/run/secrets/token").unwrap();
+        let refused = "refused, EACCES\n         keys and tokens are mounted in /run/secrets: no policy grants them\n";
+        assert_eq!(token.matches(refused).count(), 4, "{token}");
+        assert!(!token.contains("allowed") && !token.contains("granted where"), "{token}");
+        let first = ask("/proc/1/environ").unwrap();
+        assert!(
+            first.contains("read     depends, EACCES") && first.contains("of any other, pid 1"),
+            "{first}"
+        );
+        assert!(ask("/proc/1/status").unwrap().contains("read     allowed"));
         assert!(ask("syscall opeen").unwrap_err().contains("no system call \"opeen\""));
     }
 }

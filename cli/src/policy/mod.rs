@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use casemate_protocol::codes::exit;
 use casemate_protocol::policy::decide::Setting;
 use casemate_protocol::policy::{self, Bounds, Diff, Place as Placeholder, Policy, PolicyError};
-use casemate_protocol::ports::PortRange;
+use casemate_protocol::ports::{self, PortRange};
 use casemate_protocol::tier::Tier;
 use casemate_sandbox::Places;
 use clap::Subcommand;
@@ -83,7 +83,7 @@ struct Explain {
     #[arg(long, value_name = "FIRST-LAST", value_parser = range)]
     ports: Option<PortRange>,
     /// A port of {connect}; may be repeated
-    #[arg(long, value_name = "PORT")]
+    #[arg(long, value_name = "PORT", value_parser = connected)]
     connect: Vec<u16>,
     /// The worker's tier (default: the weakest that the policy takes)
     #[arg(long, value_parser = tier)]
@@ -116,6 +116,12 @@ fn range(text: &str) -> Result<PortRange, String> {
         Some(count) if first > 0 => Ok(PortRange { first, count }),
         _ => Err("write FIRST-LAST, from 1 to 65535".to_owned()),
     }
+}
+
+/// What no profile hands out is nothing that `{connect}` stands for.
+fn connected(text: &str) -> Result<u16, String> {
+    let port = text.parse().ok().filter(|port| *port > 0).ok_or("write a port, from 1 to 65535")?;
+    ports::foreign(port).map_or(Ok(port), Err)
 }
 
 fn tier(text: &str) -> Result<Tier, String> {
@@ -158,7 +164,11 @@ fn text_of(named: &str) -> Result<String, Failure> {
 }
 
 fn load(named: &str) -> Result<Policy, Failure> {
-    Policy::parse(&text_of(named)?).map_err(|error| Failure::because(exit::DATA, named, &error))
+    parse(named, &text_of(named)?)
+}
+
+fn parse(named: &str, text: &str) -> Result<Policy, Failure> {
+    Policy::parse(text).map_err(|error| Failure::because(exit::DATA, named, &error))
 }
 
 fn check(named: &str, as_json: bool, home: &Path) -> Result<u8, Failure> {
@@ -211,21 +221,24 @@ fn check(named: &str, as_json: bool, home: &Path) -> Result<u8, Failure> {
 
 /// What can be said of a policy without a session: its text, the names of its system calls, that this build holds its
 /// egress, that it leaves casemate's own home closed, and that a start would not refuse it for where its paths lead on this machine.
-/// An error of the last four names its line in its message.
 fn checked(text: &str, home: &Path) -> Result<Policy, PolicyError> {
     let policy = Policy::parse(text)?;
-    let without_position = |message| PolicyError { position: None, message };
-    casemate_sandbox::check_calls(&policy).map_err(|error| without_position(error.to_string()))?;
-    casemate_sandbox::check_egress(&policy).map_err(|error| without_position(error.to_string()))?;
+    casemate_sandbox::check_calls(&policy).map_err(|error| error.in_text(text))?;
+    casemate_sandbox::check_egress(&policy).map_err(|error| error.in_text(text))?;
     let setting = Setting { tier: Tier::Pod, ..Setting::symbolic(&policy) };
-    is_startable(&policy, &setting, home).map_err(without_position)?;
+    is_startable(&policy, text, &setting, home)?;
     Ok(policy)
 }
 
 /// Whether a start would refuse the policy for what its paths are on this machine; with its words.
-fn is_startable(policy: &Policy, setting: &Setting, home: &Path) -> Result<(), String> {
-    casemate_allocator::leaves_closed(policy, home)?;
-    casemate_sandbox::check_paths(policy, &places(setting)).map_err(|error| error.to_string())
+fn is_startable(
+    policy: &Policy,
+    text: &str,
+    setting: &Setting,
+    home: &Path,
+) -> Result<(), PolicyError> {
+    casemate_allocator::leaves_closed(policy, text, home)?;
+    casemate_sandbox::check_paths(policy, &places(setting)).map_err(|error| error.in_text(text))
 }
 
 /// What placeholders stand for, as far as it is said; the others are nowhere.
@@ -241,7 +254,8 @@ fn places(setting: &Setting) -> Places {
 }
 
 fn explain(asked: &Explain, home: &Path) -> Result<u8, Failure> {
-    let policy = load(&asked.policy)?;
+    let text = text_of(&asked.policy)?;
+    let policy = parse(&asked.policy, &text)?;
     let question =
         Question::parse(&asked.question).map_err(|message| Failure::new(exit::USAGE, message))?;
     let mut setting = Setting::symbolic(&policy);
@@ -255,8 +269,8 @@ fn explain(asked: &Explain, home: &Path) -> Result<u8, Failure> {
     }
     // Where no start is, no rule decides.
     if matches!(question, Question::Path(_)) && !asked.as_written {
-        is_startable(&policy, &setting, home)
-            .map_err(|why| Failure::new(exit::DATA, format!("{}: {why}", asked.policy)))?;
+        is_startable(&policy, &text, &setting, home)
+            .map_err(|why| Failure::because(exit::DATA, &asked.policy, &why))?;
     }
     let real: &dyn Fn(&str) -> String =
         if asked.as_written { &str::to_owned } else { &follow_links };
@@ -381,7 +395,7 @@ mod tests {
         };
         let refused = super::explain(&explain("/etc/shadow", false), &home).unwrap_err();
         assert_eq!(refused.code(), exit::DATA);
-        assert!(refused.to_string().ends_with(&error.message), "{refused}");
+        assert!(refused.to_string().ends_with(&error.to_string()), "{refused}");
         for asked in [explain("/etc/shadow", true), explain("connect 443", false)] {
             assert_eq!(super::explain(&asked, &home).unwrap(), exit::OK);
         }
@@ -407,6 +421,12 @@ mod tests {
         let error = checked(&rule("/run/secrets/kubernetes.io"), home).unwrap_err();
         assert!(error.position.is_some(), "{error}");
         assert!(error.message.contains("which lie in /run/secrets"), "{error}");
+        // Whether there is anything yet, or not.
+        for above in ["/run", "/", "/vault"] {
+            let error = checked(&rule(above), home).unwrap_err();
+            assert_eq!(error.position, Some((policy::DEVELOPER.lines().count() + 3, 8)), "{error}");
+            assert!(error.message.contains("where keys and tokens are mounted"), "{error}");
+        }
         checked(&rule("/run/lock"), home).unwrap();
     }
 
@@ -424,12 +444,31 @@ mod tests {
         );
         let error = checked(&open, home).unwrap_err();
         assert!(error.message.contains("would grant the keys"), "{error}");
+        assert_eq!(error.position, Some((policy::DEVELOPER.lines().count() + 3, 8)), "{error}");
         let unknown = policy::DEVELOPER.replace("\"setns\"", "\"setnss\"");
         let error = checked(&unknown, home).unwrap_err();
         assert!(error.message.contains("there is no system call \"setnss\""), "{error}");
+        let (line, column) = error.position.unwrap();
+        let there = unknown.lines().nth(line - 1).unwrap().get(column - 1..).unwrap();
+        assert!(there.starts_with("\"setnss\""), "{there}");
+        assert!(!error.message.contains("policy line"), "{error}");
         let hosts = policy::DEVELOPER.replace("mode = \"open\"", "mode = \"allow-list\"");
         let error = checked(&hosts, home).unwrap_err();
         assert!(error.message.contains("allow-list is not enforced by this build"), "{error}");
+        assert!(error.position.is_some(), "{error}");
+        let twice = format!("{}\n[egress]\nmode = \"open\"\nreason = \"r\"\n", policy::DEVELOPER);
+        let error = checked(&twice, home).unwrap_err();
+        assert_eq!(error.position, Some((policy::DEVELOPER.lines().count() + 2, 2)), "{error}");
+        assert!(
+            error.message.contains("`egress` is there twice") && error.message.contains("merge"),
+            "{error}"
+        );
+        for way in ["connect", "bind"] {
+            let ours =
+                format!("{}\n[[tcp]]\n{way} = [80, 31999]\nreason = \"r\"\n", policy::DEVELOPER);
+            let error = checked(&ours, home).unwrap_err();
+            assert!(error.position.is_some() && error.message.contains("port 31999"), "{error}");
+        }
     }
 
     #[test]
@@ -452,5 +491,7 @@ mod tests {
         assert_eq!(placeholder("{work}=/w"), Ok((Placeholder::Work, "/w".to_owned())));
         assert!(placeholder("work").is_err() && placeholder("x=/w").is_err());
         assert!(placeholder("work=w").is_err());
+        assert_eq!((connected("443"), connected("32000")), (Ok(443), Ok(32_000)));
+        assert!(connected("0").is_err() && connected("20000").unwrap_err().contains("gives out"));
     }
 }

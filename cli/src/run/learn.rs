@@ -31,9 +31,15 @@ impl Learn {
         let file = std::path::absolute(&file).map_err(|error| {
             Failure::because(exit::USAGE, format!("--learn {}", file.display()), &error)
         })?;
-        if file.symlink_metadata().is_ok() || !file.parent().is_some_and(Path::is_dir) {
-            let text =
-                format!("--learn {}: name a new file in a directory that is there", file.display());
+        let wrong = if file.symlink_metadata().is_ok() {
+            Some("a file is there already and is not written over: remove it, or name another")
+        } else if !file.parent().is_some_and(Path::is_dir) {
+            Some("its directory is not there: make it, or name a file in another")
+        } else {
+            None
+        };
+        if let Some(why) = wrong {
+            let text = format!("--learn {}: {why}", file.display());
             return Err(Failure::new(exit::CANNOT_CREATE, text));
         }
         let home = std::env::var_os("HOME").map(PathBuf::from);

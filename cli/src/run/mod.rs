@@ -74,7 +74,7 @@ pub(crate) fn run(args: Args, own: &Place, verbose: u8) -> Result<u8, Failure> {
         permission: args.allow.unwrap_or(Permission::Ask),
         screen: Screen::new(verbose > 0),
     };
-    let outcome = runtime.block_on(throw_away(job, target, learn, own.profiles()));
+    let outcome = runtime.block_on(throw_away(job, target, learn, own));
     // A read of the terminal may be blocked for ever in its thread: do not wait for it.
     runtime.shutdown_background();
     outcome
@@ -91,7 +91,7 @@ async fn throw_away(
     job: Job,
     target: Option<Target>,
     learn: Option<Learn>,
-    profiles: PathBuf,
+    own: &Place,
 ) -> Result<u8, Failure> {
     // From here on a signal ends the job and not the process, so that what was made is removed.
     let mut stop = Stop::listen()?;
@@ -103,7 +103,8 @@ async fn throw_away(
     let place = Place::at(home.clone());
     let config = Config {
         owned: true,
-        profiles: Some(profiles),
+        profiles: Some(own.profiles()),
+        beside: Some(own.home().to_owned()),
         learn: learn.as_ref().map(Learn::kept),
         ..Config::new(home, supervisor::program()?)
     };

@@ -17,9 +17,26 @@ impl PolicyError {
         Self { position: Some(position(text, offset)), message: message.into() }
     }
 
+    /// An error of the table that begins in `line` of the text: at what it quotes of that table, else at the table itself.
+    #[must_use]
+    pub fn in_table(text: &str, line: usize, quoted: &str, message: impl Into<String>) -> Self {
+        let begins = text.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
+        let table = text.get(begins..).unwrap_or_default();
+        let ends = table.find("\n[").unwrap_or(table.len());
+        let strings = [format!("\"{quoted}\""), format!("'{quoted}'")];
+        let found = strings.iter().find_map(|string| table[..ends].find(string.as_str()));
+        Self::at(text, begins + found.unwrap_or(0), message)
+    }
+
     /// What the TOML reader or serde found.
     pub(super) fn from_toml(text: &str, error: &toml::de::Error) -> Self {
-        let message = format!("{}{}", error.message().trim(), advice(error.message()));
+        let found = error.message().trim();
+        let message = match error.span().and_then(|span| text.get(span)) {
+            Some(key) if found == "duplicate key" => {
+                format!("`{key}` is there twice, and was named above already: merge the two")
+            }
+            _ => format!("{found}{}", advice(error.message())),
+        };
         Self { position: error.span().map(|span| position(text, span.start)), message }
     }
 }

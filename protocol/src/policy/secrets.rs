@@ -23,6 +23,14 @@ pub fn holding(path: &Path) -> Option<&'static str> {
     all().find(|place| path.starts_with(place))
 }
 
+/// The place that a rule for this directory would grant with all else below it, whether the machine has one yet or not: the next mount
+/// would be granted too. `/var` is left to a look at the machine, since `/var/run` has been a link to `/run` for long (FHS 3.0).
+#[must_use]
+pub fn below(path: &Path) -> Option<&'static str> {
+    let above = |place: &&str| Path::new(place).starts_with(path) && path != Path::new("/var");
+    all().find(above)
+}
+
 /// Whether a path is such a place, lies in one or is a directory that one is in.
 #[must_use]
 pub fn meets(path: &Path) -> bool {
@@ -46,6 +54,11 @@ mod tests {
         ] {
             let path = Path::new(path);
             assert_eq!((holding(path).is_some(), meets(path)), (held, met), "{}", path.display());
+            assert_eq!(
+                below(path).is_some(),
+                met && (!held || all().any(|own| Path::new(own) == path))
+            );
         }
+        assert_eq!((below(Path::new("/var")), meets(Path::new("/var"))), (None, true));
     }
 }

@@ -14,6 +14,7 @@ pub mod reap;
 pub mod shield;
 mod single;
 pub mod spawner;
+pub mod standard;
 pub mod terminal;
 pub mod users;
 pub mod wall;
@@ -24,5 +25,5 @@ pub use spawner::{Command, ProbeAnswer, SessionSpawner, SpawnError, Spawner, Ste
 pub use wall::{
     Layers, Logging, Places, Program, Reach, Reached, Rlimit, Wall, WallError, check_calls,
     check_egress, check_paths, environment, landlock_abi, mounted_secrets, shows_no_secret,
-    syscall_number,
+    shows_nothing_of, syscall_number,
 };

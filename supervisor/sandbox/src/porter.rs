@@ -16,6 +16,7 @@ use std::path::Path;
 use std::sync::{Arc, Weak, mpsc};
 use std::thread::Builder;
 
+use casemate_protocol::words::chain;
 use landlock::{
     ABI, AccessFs, CompatLevel, Compatible as _, PathBeneath, PathFd, Ruleset, RulesetAttr as _,
     RulesetCreatedAttr as _, RulesetStatus,
@@ -68,10 +69,10 @@ pub struct Errand {
 #[derive(Debug, thiserror::Error)]
 pub enum PorterError {
     /// This process has threads already, fork(2) failed, or the other process is gone at once.
-    #[error("no porter process can be made: leave the user more processes")]
+    #[error("no porter process can be made; leave the user more processes")]
     Fork(#[source] io::Error),
     /// The porter's list cannot be read.
-    #[error("the list of the porter's calls cannot be read: report this")]
+    #[error("the list of the porter's calls cannot be read; report this")]
     List(#[from] BadLine),
     /// It was made, and does not hold what it must; in its own words.
     #[error("the porter process is without its shield: {0}")]
@@ -174,7 +175,7 @@ fn run(
     let Ok(control) = settle(control) else { return false };
     let shielded = shield(place);
     // Empty: everything above worked.
-    let words = shielded.as_ref().err().map(|error| in_words(&**error)).unwrap_or_default();
+    let words = shielded.as_ref().err().map(|error| chain(&**error)).unwrap_or_default();
     if say(&control, words.as_bytes(), &[]).is_err() || shielded.is_err() {
         return false;
     }
@@ -206,11 +207,6 @@ fn shield(place: &Path) -> Result<(), Box<dyn Error>> {
     }
     confine(Role::Porter)?;
     Ok(())
-}
-
-fn in_words(error: &dyn Error) -> String {
-    let because = std::iter::successors(error.source(), |error| (*error).source());
-    because.fold(error.to_string(), |words, error| format!("{words}: {error}"))
 }
 
 /// Takes an errand's socket with each byte and gives it to a thread. Ends with the supervisor, and when what was held for it has

@@ -95,10 +95,10 @@ pub enum ShieldError {
     #[error("refused calls cannot be answered")]
     Handler(#[source] Errno),
     /// A line of a list of calls is none.
-    #[error("the list of the supervisor's calls cannot be read: report this")]
+    #[error("the list of the supervisor's calls cannot be read; report this")]
     List(#[from] calls::BadLine),
     /// The list makes no program.
-    #[error("the list of the supervisor's calls cannot be compiled: report this")]
+    #[error("the list of the supervisor's calls cannot be compiled; report this")]
     Compile(#[from] WallError),
     /// seccomp(2).
     #[error("the {role}'s filter cannot be put on")]

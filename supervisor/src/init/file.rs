@@ -76,7 +76,10 @@ impl NewFile {
             }
             Err(Errno::EEXIST) => Err(Refused {
                 code: exit::CANNOT_CREATE,
-                message: format!("{option} {}: exists; name a new file", path.display()),
+                message: format!(
+                    "{option} {}: a file is there already and is not written over: remove it, or name another",
+                    path.display()
+                ),
             }),
             Err(errno) => Err(cannot_create(option, path, &errno.into())),
         }

@@ -8,12 +8,14 @@
 //! |---|---|
 //! | [`options`] | the command line, and what of it is refused |
 //! | [`layers`] | which walls stand, and the words for those that do not |
+//! | [`casemates`] | casemate's own homes, closed to every command |
 //! | [`file`] | what is written beside the command, out of its reach |
 //! | [`bounds`] | what of the machine the command may take |
 //! | [`watch`] | signals, grace, the end |
 //! | [`install`] | this program, copied where another container finds it |
 
 mod bounds;
+mod casemates;
 mod file;
 pub mod install;
 pub mod layers;
@@ -30,6 +32,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use casemate_protocol::codes::exit;
+use casemate_protocol::home;
 use casemate_protocol::policy::learn::kept;
 use casemate_protocol::policy::{Learning, Policy};
 use casemate_protocol::tier::Tier;
@@ -93,7 +96,7 @@ fn say(words: &str) {
 fn start(options: Options) -> Result<u8, Refused> {
     let chosen = options.layers();
     let (text, policy) = options.policy()?;
-    let mut checked = options.check(&policy)?;
+    let mut checked = options.check(&policy, &text)?;
     let chosen = match options.learn {
         Some(_) => {
             learnable(&policy, chosen, options.user)?;
@@ -115,6 +118,9 @@ fn start(options: Options) -> Result<u8, Refused> {
         options.report.as_deref().map(|file| open("--report", file, &checked.reach)).transpose()?;
     identity::assume(checked.user)
         .map_err(|error| Refused { code: exit::DENIED, message: chain(&error) })?;
+    if checked.user.is_some() {
+        casemates::reachable(&mut checked.places.never);
+    }
     let shield = casemate_sandbox::shield::harden().map_err(|error| broken(&error))?;
     reap::adopt_orphans().map_err(|error| broken(&error))?;
     let stdin = io::stdin();
@@ -133,7 +139,7 @@ fn start(options: Options) -> Result<u8, Refused> {
         }
         None => Wall::build_of(&policy, &checked.places, chosen.walls),
     };
-    let wall = wall.map_err(|error| not_built(&error))?;
+    let wall = wall.map_err(|error| not_built(&error, &text))?;
     let env = environment(&options, &policy, &checked.places, chosen)?;
     let limits = chosen.bounds.then(|| Limits::of(policy.bounds, &checked.places));
     let wall = match &limits {
@@ -223,10 +229,10 @@ fn learner(
             file.display()
         )));
     }
-    let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
-    let mut kept: Vec<PathBuf> = kept(variable("HOME").as_deref()).collect();
-    kept.extend(variable("CASEMATE_HOME"));
-    kept.extend(variable("XDG_STATE_HOME").map(|state| state.join("casemate")));
+    let variable = |name: &str| std::env::var_os(name);
+    let mut kept: Vec<PathBuf> = kept(variable("HOME").map(PathBuf::from).as_deref()).collect();
+    // One that is not there yet may be tomorrow.
+    kept.extend(home::named(&variable));
     places.never.push(directory);
     Ok(Learner::of(policy, text, places, &kept))
 }
@@ -295,12 +301,17 @@ fn broken(error: &dyn std::error::Error) -> Refused {
     Refused { code: exit::SOFTWARE, message: chain(error) }
 }
 
-fn not_built(error: &WallError) -> Refused {
+fn not_built(error: &WallError, text: &str) -> Refused {
     let code = match error {
         WallError::NoLandlock { .. } | WallError::Kernel { .. } => exit::KERNEL,
         _ => exit::DATA,
     };
-    Refused { code, message: chain(error) }
+    let placed = error.in_text(text);
+    let message = match placed.position {
+        Some(_) => format!("policy {placed}"),
+        None => chain(error),
+    };
+    Refused { code, message }
 }
 
 /// Tries each place of PATH as execvp(3) does: what the walls close is passed over.

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use casemate_protocol::codes::exit;
 use casemate_protocol::policy::{Policy, built_in};
-use casemate_protocol::ports::PortRange;
+use casemate_protocol::ports::{self, PortRange};
 use casemate_protocol::tier::Tier;
-use casemate_sandbox::{Places, Reach, Reached};
+use casemate_sandbox::{Places, Reach, Reached, check_paths};
+use nix::unistd::geteuid;
 
 use super::file::within;
 use super::layers::{Chosen, Layer};
-use super::{Refused, not_built, usage};
+use super::{Refused, casemates, not_built, usage};
 
 /// Runs a command behind a policy's walls, as the init of its container or below any other.
 #[derive(Debug, clap::Args)]
@@ -21,7 +22,7 @@ pub struct Options {
     #[arg(long, value_name = "POLICY", default_value = "developer")]
     policy: String,
     /// Only these layers: weaker than the policy
-    #[arg(long, value_name = "LAYER", value_delimiter = ',')]
+    #[arg(long, value_name = "LAYER", value_delimiter = ',', conflicts_with = "without")]
     layers: Vec<Layer>,
     /// All layers but this one: weaker than the policy
     #[arg(long, value_name = "LAYER", value_delimiter = ',')]
@@ -45,7 +46,7 @@ pub struct Options {
     #[arg(long, value_name = "PATH")]
     program: Vec<PathBuf>,
     /// {connect}: it may connect to this TCP port as well
-    #[arg(long, value_name = "PORT")]
+    #[arg(long, value_name = "PORT", value_parser = port)]
     connect: Vec<u16>,
     /// {ports}: it may listen there, PORT or FIRST-LAST
     #[arg(long, value_name = "PORTS", value_parser = ports)]
@@ -95,13 +96,22 @@ fn tier(text: &str) -> Result<Tier, String> {
 fn ports(text: &str) -> Result<PortRange, String> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let number = |text: &str| text.parse::<u16>().ok().filter(|port| *port > 0);
-    match (number(first), number(last)) {
+    let range = match (number(first), number(last)) {
         (Some(first), Some(last)) if first <= last => last
             .checked_sub(first)
             .and_then(|more| more.checked_add(1))
             .map(|count| PortRange { first, count })
-            .ok_or_else(|| "too many ports".to_owned()),
-        _ => Err("PORT or FIRST-LAST, from 1 to 65535".to_owned()),
+            .ok_or_else(|| "too many ports".to_owned())?,
+        _ => return Err("PORT or FIRST-LAST, from 1 to 65535".to_owned()),
+    };
+    range.iter().find_map(ports::foreign).map_or(Ok(range), Err)
+}
+
+fn port(text: &str) -> Result<u16, String> {
+    match ports(text) {
+        Ok(PortRange { first, count: 1 }) => Ok(first),
+        Ok(_) => Err("PORT, from 1 to 65535".to_owned()),
+        Err(why) => Err(why),
     }
 }
 
@@ -136,7 +146,7 @@ impl Options {
     }
 
     /// The places, each a directory and none of them everything.
-    pub(super) fn check(&self, policy: &Policy) -> Result<Checked, Refused> {
+    pub(super) fn check(&self, policy: &Policy, text: &str) -> Result<Checked, Refused> {
         if self.layers.contains(&Layer::Bounds) && !self.layers().walls.scope {
             return Err(usage(
                 "--layers bounds: they are counted in the scope: keep the layer scope",
@@ -166,7 +176,7 @@ impl Options {
             place(option, path)
         });
         let (work, home, scratch) = (work?, home?, scratch?);
-        let places = Places {
+        let mut places = Places {
             skills: self.skills.clone().map(|path| absolute("--skills", &path)).transpose()?,
             programs: self
                 .program
@@ -177,11 +187,22 @@ impl Options {
             connect: self.connect.clone(),
             ..Places::new(work, home, scratch, self.tier)
         };
-        // An earlier command may have turned what is named below its own places to something else.
         let further = self.skills.iter().map(|path| ("--skills", path));
         let further = further.chain(self.program.iter().map(|path| ("--program", path)));
-        let reach = Reach::of(policy, &places).map_err(|error| not_built(&error))?;
-        for (option, path) in named.iter().map(|(option, path)| (*option, path)).chain(further) {
+        let named: Vec<_> =
+            named.iter().map(|(option, path)| (*option, path)).chain(further).collect();
+        if self.layers().walls.landlock {
+            places.never = casemates::homes(self.user.unwrap_or(geteuid().as_raw()));
+            let all = named.iter().map(|(option, path)| (*option, path.as_path()));
+            casemates::refuse(all, &places.never)?;
+            // Who becomes another sees less of the machine then.
+            if self.user.is_some() {
+                check_paths(policy, &places).map_err(|error| not_built(&error, text))?;
+            }
+        }
+        // An earlier command may have turned what is named below its own places to something else.
+        let reach = Reach::of(policy, &places).map_err(|error| not_built(&error, text))?;
+        for (option, path) in named {
             let path = here.join(path);
             if let Some(link) = reach.link(&path) {
                 return Err(usage(format!(
@@ -252,9 +273,13 @@ mod tests {
     fn ports_are_one_or_a_range() {
         assert_eq!(ports("80"), Ok(PortRange { first: 80, count: 1 }));
         assert_eq!(ports("8000-8009"), Ok(PortRange { first: 8000, count: 10 }));
-        for wrong in ["", "0", "9-8", "1-", "x", "70000"] {
-            assert!(ports(wrong).is_err(), "{wrong}");
+        for wrong in
+            ["", "0", "9-8", "1-", "x", "70000", "20000", "31999", "8000-40000", "19990-20000"]
+        {
+            assert!(ports(wrong).is_err() && port(wrong).is_err(), "{wrong}");
         }
+        assert_eq!((port("19999"), port("32000")), (Ok(19_999), Ok(32_000)));
+        assert!(port("80-81").is_err());
     }
 
     #[test]

@@ -51,7 +51,7 @@ pub struct Output {
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// Pipes or `/dev/null`.
-    #[error("no descriptors for the command: raise the limit of open files")]
+    #[error("no descriptors for the command; raise the limit of open files")]
     Descriptors(#[source] io::Error),
     /// An argument, or an environment variable, holds a NUL byte.
     #[error("an argument of the command holds a NUL byte")]

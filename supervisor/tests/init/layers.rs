@@ -53,6 +53,21 @@ fn each_layer_holds_what_it_holds_and_without_it_the_attack_succeeds() {
     assert_eq!(out, "13");
 }
 
+/// Two lists of which each says what the other does not would be somebody's guess.
+#[test]
+fn some_layers_are_named_or_the_others_are_and_never_both() {
+    let site = Site::new();
+    let (code, _, err) =
+        site.run(&["--layers", "landlock,seccomp", "--without", "seccomp"], &["true"]);
+    assert_eq!(code, 64, "{err}");
+    assert!(
+        err.contains("--layers")
+            && err.contains("cannot be used with")
+            && err.contains("--without"),
+        "{err}"
+    );
+}
+
 #[test]
 fn without_the_walls_files_still_move_and_variables_need_not_be_text() {
     use std::ffi::OsStr;

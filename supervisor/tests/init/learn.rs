@@ -220,7 +220,7 @@ fn it_is_refused_where_it_may_not_be() {
     fs::write(&mine, "precious").unwrap();
     std::os::unix::fs::symlink(site.path("learned/target"), &link).unwrap();
     for taken in [&mine, &link] {
-        refused(&["--learn", taken], 73, "name a new file");
+        refused(&["--learn", taken], 73, "remove it, or name another");
     }
     assert_eq!(fs::read_to_string(&mine).unwrap(), "precious");
     assert!(!site.path("learned/target").exists());

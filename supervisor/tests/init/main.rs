@@ -5,6 +5,7 @@
 )]
 
 mod bounds;
+mod casemates;
 mod ends;
 mod layers;
 mod learn;

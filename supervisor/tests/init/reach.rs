@@ -37,7 +37,7 @@ fn site() -> (Site, String) {
 }
 
 /// Mounts one directory of the site at another and goes on; `None` where nobody may.
-fn mounting(site: &Site, source: &str, point: &str) -> Option<Vec<String>> {
+pub(crate) fn mounting(site: &Site, source: &str, point: &str) -> Option<Vec<String>> {
     let own: &[&str] = if geteuid().is_root() {
         &["unshare", "--mount"]
     } else {

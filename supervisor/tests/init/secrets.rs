@@ -2,6 +2,9 @@
 
 use std::fs;
 
+use casemate_protocol::policy::decide::{self, AccessDecision, Outcome, Setting};
+use casemate_protocol::policy::{DEVELOPER, PathTemplate, Policy};
+
 use crate::pod;
 use crate::site::{Site, said};
 
@@ -37,6 +40,14 @@ fn in_a_pod_the_default_policy_starts_and_every_secret_is_closed() {
     let Some((site, before)) = site() else { return };
     let (code, out, err) = attack(&site, &before, &[]);
     assert_eq!((code, out.as_str()), (0, "13\n13\n13\n13\n"), "{err}");
+    // And so it is explained.
+    let policy = Policy::parse(DEVELOPER).unwrap();
+    for path in ["/run/secrets", "/run/secrets/kubernetes.io/serviceaccount/value"] {
+        let asked = PathTemplate::parse(path).unwrap();
+        let answer = decide::path(&policy, &Setting::symbolic(&policy), &asked, &str::to_owned);
+        let refused = |one: &AccessDecision| one.decision.outcome == Outcome::Refused;
+        assert!(answer.access.iter().all(refused), "{answer:?}");
+    }
     // Without the wall each is read: they are there.
     let (code, out, err) = attack(&site, &before, &["--without", "landlock"]);
     assert_eq!((code, out), (0, "sentinel\n".repeat(4)), "{err}");
@@ -48,8 +59,8 @@ fn no_rule_grants_a_mounted_secret_by_whatever_name() {
     let below = |name: &str| site.path("mounts").join(name).display().to_string();
     let cases = [
         // A directory above, and the usual place by its other name and by its own.
-        ("/run".to_owned(), "would grant /run (it is /run), and with it /run/secrets"),
-        ("/".to_owned(), "would grant / (it is /), and with it /run/secrets"),
+        ("/run".to_owned(), "path /run would grant /run/secrets with it"),
+        ("/".to_owned(), "path / would grant /run/secrets with it"),
         ("/var/run/secrets/kubernetes.io".to_owned(), "which lie in /var/run/secrets"),
         ("/run/secrets".to_owned(), "which lie in /run/secrets"),
         (below("link"), "(it is /run/secrets), and with it /run/secrets"),

@@ -93,6 +93,7 @@ impl Bridge {
             && session == index
         {
             self.handshake = Handshake::None;
+            self.unintroduced = Some(refusal.message.clone());
             if let Some(id) = id {
                 out.push(Action::ToHost(message::unsent(&id, refusal.code, &refusal.message)));
             }

@@ -93,7 +93,12 @@ impl Bridge {
         match self.handshake {
             Handshake::Known { .. } => {}
             Handshake::None | Handshake::Asking { id: None, .. } => {
-                let text = format!("{method} came before initialize");
+                let text = match &self.unintroduced {
+                    Some(why) => {
+                        format!("initialize failed: {why}; {method} comes after one that succeeds")
+                    }
+                    None => format!("{method} came before initialize"),
+                };
                 out.push(Action::ToHost(message::unsent(id, rpc::INVALID_REQUEST, &text)));
                 return;
             }
@@ -145,6 +150,7 @@ impl Bridge {
             Ok(stripped) => stripped,
             Err(error) => {
                 let text = format!("params of initialize: {error}");
+                self.unintroduced = Some(text.clone());
                 return out.push(Action::ToHost(message::unsent(id, rpc::INVALID_PARAMS, &text)));
             }
         };
@@ -198,6 +204,7 @@ impl Bridge {
         };
         let Some(id) = id else { return };
         let text = "the agent's first start takes longer than a host waits; try again in a moment";
+        self.unintroduced = Some(text.to_owned());
         out.push(Action::ToHost(message::unsent(&id, rpc::WORKER, text)));
         self.release_early(out);
     }

@@ -203,6 +203,8 @@ pub struct Bridge {
     unloaded: Option<u64>,
     /// Why the first session that could not be attached to was given up.
     given_up: Option<String>,
+    /// Why the last `initialize` was not answered with who the agent is.
+    unintroduced: Option<String>,
     /// A weaker tier was told on stderr.
     weak_said: bool,
     ended: bool,
@@ -245,6 +247,7 @@ impl Bridge {
             closing: Vec::new(),
             unloaded: None,
             given_up: None,
+            unintroduced: None,
             weak_said: false,
             ended: false,
             next_session: 0,

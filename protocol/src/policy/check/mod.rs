@@ -145,14 +145,24 @@ impl<'a> Checker<'a> {
     /// Told here where a name says it, with its line, on whatever machine the file is read.
     fn no_secret(&self, path: &Spanned<String>, template: &PathTemplate) -> Checked<()> {
         let named = Path::new(&template.rest);
-        let place = template.place.is_none().then(|| secrets::holding(named)).flatten();
-        place.map_or(Ok(()), |place| {
+        if template.place.is_some() {
+            return Ok(());
+        }
+        if let Some(place) = secrets::holding(named) {
             let why = format!(
                 "path {template} would grant keys and tokens, which lie in {place}, and no agent may have those: remove the rule, \
                  and hand over a single value with --env"
             );
-            Err(self.wrong(path, why))
-        })
+            return Err(self.wrong(path, why));
+        }
+        if let Some(place) = secrets::below(named) {
+            let why = format!(
+                "path {template} would grant {place} with it, where keys and tokens are mounted: nothing in a granted directory can be \
+                 closed again, so name what is needed beside it"
+            );
+            return Err(self.wrong(path, why));
+        }
+        Ok(())
     }
 
     fn scopes(&self, rules: Vec<Spanned<file::ScopeEntry>>) -> Checked<Vec<ScopeRule>> {

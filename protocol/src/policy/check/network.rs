@@ -7,6 +7,7 @@ use toml::Spanned;
 use super::{Checked, Checker, file};
 use crate::policy::egress::{Egress, HostPattern, HostRule, Mode, Reach};
 use crate::policy::{Port, PortRule, SocketCall, SocketFamily, SocketRule, SocketType};
+use crate::ports;
 
 /// Landlock's ABI that has UDP rules (landlock(7)).
 const UDP_ABI: u32 = 10;
@@ -43,6 +44,11 @@ impl Checker<'_> {
             toml::Value::String(word) if word == "{connect}" => Some(Port::Connect),
             _ => None,
         };
+        if let Some(Port::Number(number)) = port
+            && let Some(why) = ports::foreign(number)
+        {
+            return Err(self.wrong(value, why));
+        }
         port.ok_or_else(|| {
             self.wrong(value, "not a port: write 0 to 65535, \"{ports}\" or \"{connect}\"")
         })

@@ -1,11 +1,12 @@
 //! Paths: the rights of all rules above a path add up, as Landlock adds them (landlock(7)).
 
 use std::collections::HashMap;
+use std::path::Path;
 
 use serde::Serialize;
 
 use super::{Cited, Decision, Outcome, Setting};
-use crate::policy::{Access, Errno, PathRule, PathTemplate, Place, Policy};
+use crate::policy::{Access, Errno, PathRule, PathTemplate, Place, Policy, secrets};
 
 /// The answer for a path, one for each right.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -120,17 +121,78 @@ impl<'a> Paths<'a> {
         // In the file's order, each once.
         near.sort_unstable();
         near.dedup();
+        if let Some(refused) = closed(&asked) {
+            let decided = |access| AccessDecision { access, decision: refused.clone() };
+            return PathDecision {
+                path: asked.to_string(),
+                access: Access::ALL.map(decided).into(),
+            };
+        }
         let rules: Vec<(&PathRule, &[Spot])> = near
             .iter()
             .filter_map(|index| self.rules.get(*index))
             .map(|(rule, spots)| (*rule, spots.as_slice()))
             .collect();
-        let access = Access::ALL
-            .into_iter()
-            .map(|access| AccessDecision { access, decision: one(setting, &asked, &rules, access) })
-            .collect();
-        PathDecision { path: asked.to_string(), access }
+        let decided = |access| {
+            let decision = one(setting, &asked, &rules, access);
+            let decision = if is_of_a_process(&asked) { of_a_process(decision) } else { decision };
+            AccessDecision { access, decision }
+        };
+        PathDecision { path: asked.to_string(), access: Access::ALL.map(decided).into() }
     }
+}
+
+/// What no policy grants, whatever its rules say: a start with one that would is refused.
+fn closed(asked: &Spot) -> Option<Decision> {
+    let place = secrets::holding(Path::new(&asked.to_string()))?;
+    asked.place.is_none().then(|| {
+        let note = format!("keys and tokens are mounted in {place}: no policy grants them");
+        Decision::refused(None, Errno::Eacces).note(note)
+    })
+}
+
+/// What the kernel shows of a process to whoever may trace it: `/proc/PID/environ` and the like (proc(5), ptrace(2),
+/// PTRACE_MODE_READ and PTRACE_MODE_ATTACH).
+fn is_of_a_process(asked: &Spot) -> bool {
+    const TRACED: [&str; 19] = [
+        "auxv",
+        "cwd",
+        "environ",
+        "exe",
+        "fd",
+        "fdinfo",
+        "io",
+        "map_files",
+        "maps",
+        "mem",
+        "ns",
+        "numa_maps",
+        "pagemap",
+        "personality",
+        "root",
+        "smaps",
+        "smaps_rollup",
+        "stack",
+        "syscall",
+    ];
+    let parts: Vec<&str> = asked.parts.iter().map(String::as_str).collect();
+    let (process, what) = match parts.as_slice() {
+        ["proc", process, "task", _, what, ..] | ["proc", process, what, ..] => (process, what),
+        _ => return false,
+    };
+    let is_one = !process.is_empty() && process.bytes().all(|byte| byte.is_ascii_digit());
+    asked.place.is_none() && is_one && TRACED.contains(what)
+}
+
+/// Landlock lets a session trace its own processes alone, so that a rule for /proc opens theirs and nobody else's.
+fn of_a_process(decision: Decision) -> Decision {
+    if decision.outcome != Outcome::Allowed {
+        return decision;
+    }
+    Decision { outcome: Outcome::Depends, errno: Some(Errno::Eacces), ..decision }.note(
+        "of a process of the session's own: allowed; of any other, pid 1 and the supervisor too: refused, for Landlock keeps a session from \
+         looking into processes outside of it",
+    )
 }
 
 fn spots(template: &PathTemplate, setting: &Setting, real: &dyn Fn(&str) -> String) -> Vec<Spot> {

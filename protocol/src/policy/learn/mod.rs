@@ -18,13 +18,12 @@ pub use write::{WriteError, write};
 use super::decide::Setting;
 use super::told::{Kind, socket_lines};
 use super::{Access, PathRule, PathTemplate, Policy, Port, PortRule, SocketRule, secrets};
+use crate::ports::OURS;
 use crate::tier::Tier;
 use wish::{Wish, allowed, socket_call};
 
 /// So many neighbours in one directory, with the same rights, become a rule for the directory.
 const NEIGHBOURS: usize = 3;
-/// casemate's own ports (docs/operators.md): no policy hands them out by number.
-pub(super) const OWN_PORTS: std::ops::RangeInclusive<u16> = 20_000..=31_999;
 
 /// Below a home: what opens other doors, and is never learned. Agents' own logins and conversations too; of `.claude` by name, since a program
 /// of that agent's may lie there.
@@ -185,7 +184,7 @@ pub fn propose(
     }
     for (connects, ports) in [(true, &denials.connect), (false, &denials.bind)] {
         for (port, times) in ports {
-            if OWN_PORTS.contains(port) {
+            if OURS.contains(port) {
                 let why = "casemate's own ports: a session gets some as {ports}".to_owned();
                 proposal.kept_out.push((Wish::Port(connects, *port).to_string(), why));
             } else {

@@ -9,8 +9,8 @@ mod paths;
 use std::net::SocketAddr;
 
 use super::decide::{Outcome, Setting, Transport, Way, port};
-use super::learn::OWN_PORTS;
 use super::{Policy, Port, SocketFamily};
+use crate::ports::OURS;
 
 pub use calls::{Kind, names_line, refused_call, socket_lines};
 pub use paths::{Said, guess, said};
@@ -71,7 +71,7 @@ pub fn refusal(
     }
     let number = address.port();
     let mut why = format!("No [[{table}]] rule of policy {} names port {number}. ", policy.name);
-    if OWN_PORTS.contains(&number) {
+    if OURS.contains(&number) {
         why += "It is one of casemate's own, which no policy hands out by number";
         if let Some(own) = setting.ports.filter(|own| own.count > 0) {
             let last = own.first.saturating_add(own.count - 1);

@@ -3,11 +3,14 @@
 use std::io;
 use std::path::PathBuf;
 
+use casemate_protocol::policy::PolicyError;
+use casemate_protocol::words::chain;
+
 /// Why a wall is not built: the machine's fault ([`WallError::is_kernel`]), or the policy's or the profile's.
 #[derive(Debug, thiserror::Error)]
 pub enum WallError {
     /// Landlock is not there at all.
-    #[error("landlock is not available: use Linux {} or later and add landlock to the lsm= boot parameter", release_of(*required))]
+    #[error("landlock is not available; use Linux {} or later and add landlock to the lsm= boot parameter", release_of(*required))]
     NoLandlock {
         /// The ABI that the policy requires.
         required: u32,
@@ -45,7 +48,7 @@ pub enum WallError {
         line: usize,
     },
     /// A path could not be looked at.
-    #[error("cannot open {}: correct the path or its permissions", path.display())]
+    #[error("cannot open {}; correct the path or its permissions", path.display())]
     Path {
         /// The path.
         path: PathBuf,
@@ -105,7 +108,7 @@ pub enum WallError {
         path: PathBuf,
     },
     /// The mount table, which tells what a path really is, could not be read.
-    #[error("cannot read /proc/thread-self/mountinfo: mount /proc before starting a worker")]
+    #[error("cannot read /proc/thread-self/mountinfo; mount /proc before starting a worker")]
     Mounts(#[source] io::Error),
     /// `[egress]` asks for more than this build's walls hold.
     #[error("policy line {line}: egress mode {mode} is {why}")]
@@ -157,7 +160,7 @@ pub enum WallError {
         limit: usize,
     },
     /// A test of an argument could not be compiled.
-    #[error("a test of an argument cannot be compiled: correct the rules with `when`")]
+    #[error("a test of an argument cannot be compiled; correct the rules with `when`")]
     Filter(#[from] seccompiler::BackendError),
     /// This build does not know how to filter on this architecture.
     #[error("system calls cannot be filtered on {0}: use x86_64 or aarch64")]
@@ -180,6 +183,33 @@ impl WallError {
     #[must_use]
     pub fn is_kernel(&self) -> bool {
         matches!(self, Self::NoLandlock { .. } | Self::Kernel { .. } | Self::Architecture(_))
+    }
+
+    /// The same of the policy's text: where in it, as far as it is about a rule.
+    #[must_use]
+    pub fn in_text(&self, text: &str) -> PolicyError {
+        let words = self.to_string();
+        let Some((line, quoted)) = self.place() else {
+            return PolicyError { position: None, message: chain(self) };
+        };
+        let head = format!("policy line {line}");
+        let rest = words.strip_prefix(&head).map(|rest| rest.trim_start_matches([':', ' ']));
+        PolicyError::in_table(text, line, &quoted, rest.unwrap_or(&words))
+    }
+
+    /// The line of the rule that it is about, and what that names.
+    fn place(&self) -> Option<(usize, String)> {
+        match self {
+            Self::MissingPath { path, line } => Some((*line, path.display().to_string())),
+            Self::Never { path, line, .. }
+            | Self::Secret { path, line, .. }
+            | Self::Moved { path, line, .. } => Some(((*line)?, path.display().to_string())),
+            Self::MissingPlace { placeholder, line } => Some((*line, placeholder.clone())),
+            Self::NotEnforced { mode, line, .. } => Some((*line, mode.to_string())),
+            Self::UnknownSyscall { name, line } => Some((*line, name.clone())),
+            Self::TooManyAlternatives { line, .. } => Some((*line, "any-bits".to_owned())),
+            _ => None,
+        }
     }
 }
 

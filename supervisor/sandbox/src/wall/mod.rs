@@ -43,6 +43,7 @@ pub(crate) use errata::errata;
 pub use error::WallError;
 pub(crate) use lacks::lacks;
 pub use log::Logging;
+pub use never::shows_nothing_of;
 pub use reach::{Reach, Reached};
 pub use rlimits::Rlimit;
 pub use ruleset::{check_paths, landlock_abi};

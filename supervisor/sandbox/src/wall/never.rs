@@ -160,6 +160,17 @@ impl Never {
     }
 }
 
+/// Whether a path can be granted, shown or copied without anything of what is closed; links, bind mounts and what is mounted below
+/// considered. For what a caller names, whose refusal is then in the caller's words.
+///
+/// # Errors
+/// [`WallError::Never`]; [`WallError::Path`], [`WallError::Mounts`] and [`WallError::Elsewhere`] where that cannot be told.
+pub fn shows_nothing_of(path: &Path, closed: &[PathBuf]) -> Result<(), WallError> {
+    let grant = Grant { path: path.to_owned(), access: Vec::new(), required: true, line: None };
+    let fd = open_path(path).map_err(|source| WallError::Path { path: path.to_owned(), source })?;
+    Never::resolve(closed)?.check(&grant, fd.as_fd())
+}
+
 fn inode(path: &Path) -> io::Result<Option<Inode>> {
     match fs::symlink_metadata(path) {
         Ok(metadata) => Ok(Some((metadata.dev(), metadata.ino()))),

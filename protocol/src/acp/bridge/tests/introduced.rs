@@ -127,3 +127,31 @@ fn a_session_that_told_the_agents_name_can_be_loaded_by_its_id() {
     let prompt = stage.prompts(&session);
     assert_eq!(stage.sent(link).pop().unwrap()["id"], prompt);
 }
+
+/// The first failure is what there is to mend, and not that it was one.
+#[test]
+fn what_comes_after_an_initialize_that_failed_is_told_why_that_failed() {
+    let mut stage = Stage::new(None);
+    stage.asks("session/new", json!({"cwd":"/x"}));
+    let told = stage.told();
+    assert_eq!(told[0]["error"]["message"], "session/new came before initialize");
+    stage.asks("initialize", json!({"protocolVersion":1}));
+    stage.happens(Event::Handshake(None));
+    // One that waited, and one that comes later.
+    let early = stage.asks("session/new", json!({"cwd":"/x"}));
+    let (link, _) = stage.wants().pop().unwrap();
+    let message = "agent: no such program".to_owned();
+    stage.happens(Event::AttachFailed(link, Refusal { code: rpc::WORKER, message }));
+    let told = stage.told();
+    assert_eq!((told.len(), &told[1]["id"]), (2, &json!(early)), "{told:?}");
+    let late = stage.asks("session/load", json!({"sessionId":"x","cwd":"/x"}));
+    let later = stage.told();
+    assert_eq!(later[0]["id"], json!(late));
+    for (answer, method) in [(&told[1], "session/new"), (&later[0], "session/load")] {
+        let said = answer["error"]["message"].as_str().unwrap();
+        let expected = format!(
+            "initialize failed: agent: no such program; {method} comes after one that succeeds"
+        );
+        assert_eq!(said, expected);
+    }
+}
