@@ -310,7 +310,7 @@ impl Connection {
         self.input.flush().unwrap();
     }
 
-    /// The next text message; frames of another kind are passed over.
+    /// The next text message. A ping is answered (section 5.5.3): who does not is taken for gone after a minute.
     fn receive(&mut self) -> Value {
         loop {
             let mut head = [0; 2];
@@ -329,6 +329,13 @@ impl Connection {
             match head[0] {
                 0x81 => return serde_json::from_slice(&payload).unwrap(),
                 0x88 => panic!("closed: {}", String::from_utf8_lossy(&payload)),
+                0x89 => {
+                    let mut pong = vec![0x8a, 0x80 | head[1]];
+                    pong.extend([0; 4]);
+                    pong.extend(&payload);
+                    self.input.write_all(&pong).unwrap();
+                    self.input.flush().unwrap();
+                }
                 _ => {}
             }
         }
