@@ -5,7 +5,7 @@ kubernetes_version=v1.36.3
 containerd_version=v2.2.9
 helm_version=v4.2.4
 
-parts=(kubernetes etcd containerd kube-router helm)
+parts=(kubernetes etcd containerd kube-router helm dns)
 
 # Where what was built lies; nothing where it was not. Each part has a key of its own, of whatever decides what comes out of it:
 # a change to one builds no other anew.
@@ -56,7 +56,7 @@ END
             build_part "$part" "$cache/parts/$key"
             cp -l "$cache/parts/$key"/* "$built.new/bin/"
         done
-        build_images "$built.new/images"
+        build_images "$built.new/images" "$built.new/bin"
         # What earlier states of the recipe built.
         find "$cache" -mindepth 1 -maxdepth 1 -type d -regex '.*/[0-9a-f]*' -exec rm -rf {} +
         mv "$built.new" "$built"
@@ -122,6 +122,7 @@ build_containerd() {
         github.com/containerd/containerd/v2/cmd/{containerd,containerd-shim-runc-v2,ctr}
 }
 build_kube-router() { go_build kube-router "$1/" '' github.com/cloudnativelabs/kube-router/v2/cmd/kube-router; }
+build_dns() { go_build dns "$1/dns" '' .; }
 # The version of Kubernetes that charts see where no cluster is asked.
 build_helm() {
     go_build helm "$1/" "-X helm.sh/helm/v4/internal/version.version=$helm_version" helm.sh/helm/v4/cmd/helm

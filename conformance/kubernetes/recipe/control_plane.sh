@@ -38,7 +38,7 @@ start_control_plane() {
     start scheduler kube-scheduler --kubeconfig "$run/scheduler.kubeconfig" --leader-elect=false
     start storage storage --kubeconfig "$run/storage.kubeconfig" --folder "$run/volumes"
     local guard=(timeout -k 5 60) manifest
-    for manifest in rights storage-class; do
+    for manifest in rights storage-class dns; do
         as_administrator kubectl apply --filename "$manifests/$manifest.yaml" >>"$run/logs/apply.log" 2>&1 ||
             explain apply "$manifest.yaml was not taken"
     done

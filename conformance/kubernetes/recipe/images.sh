@@ -1,7 +1,7 @@
 # Images of Pods without a registry and without a container engine: docker archives of one layer, the same bytes each time.
 # shellcheck shell=bash disable=SC2154
 
-build_images() { # folder
+build_images() { # folder, that of programs
     local images=$1 root
     mkdir -p "$images"
     root=$(mktemp -d)
@@ -18,6 +18,10 @@ build_images() { # folder
     printf 'root:x:0:\nuser:x:1000:\n' >"$root/etc/group"
     archive "$root" localhost/busybox:1 '["/bin/sh"]' "$images/busybox.tar"
     rm -rf "$root"
+    root=$(mktemp -d)
+    cp "$2/dns" "$root/dns"
+    archive "$root" localhost/dns:1 '["/dns"]' "$images/dns.tar"
+    rm -rf "$root"
 }
 
 # A busybox that needs no library: the machine's own where it is one.
@@ -26,7 +30,8 @@ find_busybox() {
     { [ -n "$busybox" ] && is_static "$busybox"; } || busybox=$cache/busybox/bin/busybox
 }
 
-is_static() { LC_ALL=C ldd "$1" 2>&1 | grep -qE 'not a dynamic executable|statically linked'; }
+# ldd leaves 1 where there is nothing to list.
+is_static() { { LC_ALL=C ldd "$1" 2>&1 || true; } | grep -qE 'not a dynamic executable|statically linked'; }
 
 # Debian's, without installing it: it would take the place of one that is there.
 fetch_busybox() {

@@ -33,10 +33,15 @@ up() { # nodes
     for number in $(seq 0 $(($1 - 1))); do
         add_node "$number"
     done
+    until_true 60 'names inside the cluster' kubelet-node0 names_available
     echo "$built" >"$run/built"
     echo "$state" >"$run/ready"
     trap - EXIT
     say "$name is ready: conformance/cluster kubectl --name $name get nodes"
+}
+
+names_available() {
+    as_administrator kubectl --namespace kube-system wait --for=condition=Available deployment/dns --timeout=10s
 }
 
 # What decides how a cluster comes up.

@@ -64,3 +64,27 @@ fn a_service_leads_to_its_pod() {
     let address = namespace.must(&["get", "service", "server", "--output", template], "");
     assert_served(&namespace, &address, 80);
 }
+
+/// As a chat's side finds an allocator: by the name of its Service.
+#[test]
+fn a_service_is_found_by_its_name() {
+    let Some(cluster) = Cluster::of_environment() else { return };
+    let namespace = pair(&cluster, "names");
+    let service = json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "server"},
+        "spec": {"selector": {"app": "server"}, "ports": [{"port": 80, "targetPort": 8080}]},
+    });
+    assert!(namespace.create(&service).success);
+    let address =
+        namespace.must(&["get", "service", "server", "--output", "jsonpath={.spec.clusterIP}"], "");
+    let name = format!("server.{}.svc.cluster.local", namespace.name());
+    let found = until(Duration::from_secs(60), || {
+        let said = namespace.exec("client", &["nslookup", "-type=a", &name]);
+        said.out.contains(&format!("Address: {address}\n")).then_some(())
+    });
+    assert!(found.is_some(), "{:?}", namespace.exec("client", &["nslookup", "-type=a", &name]));
+    let unknown = namespace.exec("client", &["nslookup", "-type=a", &format!("no-{name}")]);
+    assert!(unknown.out.contains("NXDOMAIN"), "{unknown:?}");
+}
