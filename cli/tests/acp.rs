@@ -281,4 +281,12 @@ fn a_host_that_does_not_read_holds_its_agents_back_and_is_heard_all_the_same() {
     }
     let held = host.memory();
     assert!(held < 64 << 20, "{held} bytes are held for a host that does not read");
+    // Acknowledged is what was written whole to the host: what its pipe and its reader hold, and no more.
+    let acknowledged = stage.acknowledged();
+    assert!(acknowledged < 12, "{acknowledged} messages");
+    (0..FLOOD).for_each(|_| drop(host.line()));
+    while stage.acknowledged() < FLOOD as u64 {
+        assert!(started.elapsed() < Duration::from_secs(30), "{} messages", stage.acknowledged());
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }

@@ -122,6 +122,12 @@ fn a_newer_client_takes_over_and_the_older_one_stays_away_until_it_loads() {
     assert_eq!(end["error"]["code"], -32050, "{end}");
     assert!(end["error"]["message"].as_str().unwrap().contains("over"), "{end}");
     assert!(ends_well(&mut newer, &session, "!sh cat who").contains("[exit 1]"));
+    // It would be back in milliseconds: neither attached nor turned away was anybody since.
+    let came = || (house.recorded("client.attached"), house.recorded("call.refused"));
+    let before = came();
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!((before.0, came()), (2, before), "the older one stays away");
+    assert!(ends_well(&mut newer, &session, "!sh true").contains("[exit 0]"));
     load(&mut older, &session);
     ends_well(&mut older, &session, "!sh true");
 }

@@ -45,6 +45,8 @@ struct World {
     elsewhere: Mutex<Option<(SocketAddr, Pin)>>,
     /// The cookies of each handshake, empty where it brought none.
     cookies: Mutex<Vec<String>>,
+    /// The most that one attachment was acknowledged.
+    acknowledged: Mutex<u64>,
 }
 
 /// The stage.
@@ -67,6 +69,7 @@ impl Stage {
             heard: Mutex::default(),
             elsewhere: Mutex::default(),
             cookies: Mutex::default(),
+            acknowledged: Mutex::default(),
         });
         let home = TempDir::new().unwrap();
         std::fs::create_dir(home.path().join("run")).unwrap();
@@ -102,6 +105,10 @@ impl Stage {
 
     pub(crate) fn cookies(&self) -> Vec<String> {
         self.world.cookies.lock().unwrap().clone()
+    }
+
+    pub(crate) fn acknowledged(&self) -> u64 {
+        *self.world.acknowledged.lock().unwrap()
     }
 
     pub(crate) fn heard(&self) -> Vec<Value> {
@@ -260,7 +267,11 @@ impl World {
             }
             let Ok(message) = socket.read() else { return };
             let Message::Binary(frame) = message else { continue };
-            let line = match flow.take(&frame).unwrap() {
+            let brought = flow.take(&frame).unwrap();
+            let mut most = self.acknowledged.lock().unwrap();
+            *most = flow.reach().acked.max(*most);
+            drop(most);
+            let line = match brought {
                 Brought::Message(seq, line) => {
                     flow.settled(seq);
                     if line.is_empty() {

@@ -156,6 +156,14 @@ impl House {
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
+    /// How often this stands in the audit logs of the house's workers.
+    pub(crate) fn recorded(&self, word: &str) -> usize {
+        let slots = fs::read_dir(self.home().join("slots")).unwrap();
+        let logs = slots.map(|slot| slot.unwrap().path().join("state/audit.ndjson"));
+        let texts = logs.filter_map(|log| fs::read_to_string(log).ok());
+        texts.map(|text| text.matches(word).count()).sum()
+    }
+
     /// Kills a session's worker and waits until it is gone.
     pub(crate) fn kill_worker(&self, session: &str) {
         let view = self.json(&["sessions", "show", session, "--json"]);

@@ -30,6 +30,8 @@ struct Shared {
     frozen: AtomicU64,
     /// Milliseconds of silence after which a connection is cut.
     patience: AtomicU64,
+    /// How many times as far as by their plan connections get.
+    room: AtomicU64,
     /// Connections that know no fault, to be cut when there shall be faults.
     whole: Mutex<Vec<TcpStream>>,
 }
@@ -86,6 +88,7 @@ impl FaultProxy {
             cuts: AtomicU64::new(0),
             frozen: AtomicU64::new(0),
             patience: AtomicU64::new(u64::MAX),
+            room: AtomicU64::new(1),
             whole: Mutex::default(),
         });
         let served = Arc::clone(&shared);
@@ -149,6 +152,12 @@ impl FaultProxy {
         self.shared.patience.store(millis, Ordering::Relaxed);
     }
 
+    /// Connections that come from now on and get beyond their greetings live this many times as long, in bytes and in time: as long
+    /// messages need, of which all has to pass over one.
+    pub fn room(&self, times: u64) {
+        self.shared.room.store(times, Ordering::Relaxed);
+    }
+
     /// Connections that ever came.
     #[must_use]
     pub fn connections(&self) -> u64 {
@@ -187,7 +196,8 @@ impl Shared {
         let attaches = is_tls || head[..length] == *b"GET /acp";
         let faulty = attaches && self.faults.load(Ordering::Relaxed);
         let handshake = if is_tls { HANDSHAKE_TLS } else { HANDSHAKE };
-        let plan = faulty.then(|| Plan::of(self.seed, number, handshake));
+        let room = self.room.load(Ordering::Relaxed);
+        let plan = faulty.then(|| Plan::of(self.seed, number, handshake, room));
         let (ended, silent) = (AtomicBool::new(false), AtomicBool::new(true));
         let patience = Duration::from_millis(self.patience.load(Ordering::Relaxed));
         let impatient = attaches && patience < Duration::from_millis(u64::MAX);
@@ -292,7 +302,7 @@ impl Passage<'_> {
 // === impl Plan ===
 
 impl Plan {
-    fn of(seed: u64, number: u64, handshake: u64) -> Self {
+    fn of(seed: u64, number: u64, handshake: u64, room: u64) -> Self {
         let mut state = seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         // xorshift64* (Vigna 2016): any spread of values is good enough here.
         let mut draw = |below: u64| {
@@ -305,13 +315,13 @@ impl Plan {
         let most = |kind: u64, place: u64| match kind {
             0 => 1 + place % handshake,
             1 | 2 => handshake + place % 1_000,
-            _ => handshake + place % 20_000,
+            _ => handshake + place % (20_000 * room),
         };
         let (up, down) = ((draw(10), draw(1 << 30)), (draw(10), draw(1 << 30)));
         Self {
             up: most(up.0, up.1),
             down: most(down.0, down.1),
-            after: 2 + draw(30),
+            after: (2 + draw(30)) * room,
             freeze: [None, None, None, Some(Way::Up), Some(Way::Down)]
                 [usize::try_from(draw(5)).unwrap_or(0)],
             piece: [1, 7, 100, 16 * 1024][usize::try_from(draw(4)).unwrap_or(3)],

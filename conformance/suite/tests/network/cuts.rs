@@ -3,12 +3,40 @@
 use std::time::{Duration, Instant};
 
 use casemate_suite::raw_host::RawHost;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::attachment::Attachment;
 
 /// How many updates a turn of the counting kind has.
 const UPDATES: usize = 40;
+/// Texts that are said and come back, and how many times as long as others the connections live that have to carry them.
+const BODIES: [(usize, u64); 2] = [(20_000, 8), (3_000_000, 400)];
+/// So many bytes wait for the network before a cancel that has to go ahead of them.
+const AHEAD_OF: usize = 100_000;
+
+/// What a turn is.
+#[derive(Debug, Clone, Copy)]
+enum Turn {
+    /// The agent counts the prompt.
+    Counted,
+    /// It says numbers.
+    Numbers,
+    /// It says what it is told.
+    Body((usize, u64)),
+    /// It is cancelled, ahead of what waits.
+    Cancelled,
+}
+
+impl Turn {
+    fn of(round: u64) -> Self {
+        match round % 10 {
+            3 | 7 => Self::Body(BODIES[usize::from(round % 100 == 3)]),
+            5 => Self::Cancelled,
+            odd if odd % 2 == 1 => Self::Numbers,
+            _ => Self::Counted,
+        }
+    }
+}
 
 /// What was seen of one attachment.
 #[derive(Debug, Default)]
@@ -16,6 +44,9 @@ struct Seen {
     cuts: u64,
     turns: u64,
     updates: usize,
+    /// Long texts that came back as they were said, and turns that ended cancelled.
+    bodies: usize,
+    cancelled: usize,
     /// Prompts that were sent, and those that the agent has counted.
     prompts: Vec<u64>,
     counted: Vec<u64>,
@@ -41,6 +72,17 @@ fn count(seen: &mut Seen, updates: &[Value]) {
     seen.lost += UPDATES - sorted.len();
 }
 
+/// The agent's words.
+fn said(updates: &[Value]) -> String {
+    let update = |message: &Value| message["params"]["update"].clone();
+    updates
+        .iter()
+        .map(update)
+        .filter(|update| update["sessionUpdate"] == "agent_message_chunk")
+        .filter_map(|update| update["content"]["text"].as_str().map(str::to_owned))
+        .collect()
+}
+
 /// Turns over a network that is cut again and again, until there were so many cuts; what was seen.
 fn run(attachment: Attachment<'_>, wanted: u64) -> Seen {
     let Attachment { place, detour, mut host, session } = attachment;
@@ -52,22 +94,43 @@ fn run(attachment: Attachment<'_>, wanted: u64) -> Seen {
     while proxy.cuts() < wanted {
         let before = proxy.cuts();
         host.others.clear();
-        let text = if round % 2 == 0 {
-            seen.prompts.push(round);
-            format!("!sh echo {round} >> prompts")
-        } else {
-            format!("!updates {UPDATES} 300")
+        let turn = Turn::of(round);
+        let text = match turn {
+            Turn::Counted => {
+                seen.prompts.push(round);
+                format!("!sh echo {round} >> prompts")
+            }
+            Turn::Numbers => format!("!updates {UPDATES} 300"),
+            Turn::Body((length, room)) => {
+                proxy.room(room);
+                format!("{round} ").repeat(length / 4)
+            }
+            Turn::Cancelled => "!sleep 600".to_owned(),
         };
         let id = host.send("session/prompt", &RawHost::prompt(&session, &text));
-        let answer = host.answer(id, Duration::from_secs(120));
-        assert_eq!(answer.expect("no turn fails")["stopReason"], "end_turn");
-        if round % 2 == 1 {
-            count(&mut seen, &host.others);
+        if matches!(turn, Turn::Cancelled) {
+            let text = "x".repeat(AHEAD_OF);
+            host.write(&json!({"jsonrpc": "2.0", "method": "_test/note", "params": {"sessionId": session, "text": text}}));
+            host.write(&json!({"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": session}}));
+        }
+        let answer = host.answer(id, Duration::from_secs(120)).expect("no turn fails");
+        let ends = if matches!(turn, Turn::Cancelled) { "cancelled" } else { "end_turn" };
+        assert_eq!(answer["stopReason"], ends, "{turn:?}");
+        match turn {
+            Turn::Counted => {}
+            Turn::Numbers => count(&mut seen, &host.others),
+            Turn::Body(_) => {
+                proxy.room(1);
+                assert!(said(&host.others) == format!("echo: {text}"), "another text");
+                seen.bodies += 1;
+            }
+            Turn::Cancelled => seen.cancelled += 1,
         }
         round += 1;
         quiet = if proxy.cuts() == before { quiet + 1 } else { 0 };
         assert!(quiet < 500, "nothing is cut any more");
     }
+    proxy.room(1);
     proxy.faults(false);
     let told = host.say(&session, "!sh cat prompts").expect("the last turn");
     seen.counted = told.lines().filter_map(|line| line.parse().ok()).collect();
@@ -88,11 +151,13 @@ pub(crate) fn nothing_is_lost_doubled_or_out_of_order(attachments: Vec<Attachmen
     });
     let sum = |of: fn(&Seen) -> usize| seen.iter().map(of).sum::<usize>();
     println!(
-        "{} cuts of {count} attachments, {} turns, {} updates in {:.0} s: {} updates lost, {} doubled, {} turns out of \
-         order, {} of {} counted prompts",
+        "{} cuts of {count} attachments, {} turns, {} updates, {} long texts, {} cancels in {:.0} s: {} updates lost, {} \
+         doubled, {} turns out of order, {} of {} counted prompts",
         seen.iter().map(|seen| seen.cuts).sum::<u64>(),
         seen.iter().map(|seen| seen.turns).sum::<u64>(),
         sum(|seen| seen.updates),
+        sum(|seen| seen.bodies),
+        sum(|seen| seen.cancelled),
         started.elapsed().as_secs_f32(),
         sum(|seen| seen.lost),
         sum(|seen| seen.doubled),
