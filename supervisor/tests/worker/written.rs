@@ -8,7 +8,7 @@ use casemate_protocol::token::Audience;
 use serde_json::json;
 
 use crate::ends::TURN;
-use crate::harness::{LONG, Slot, Who};
+use crate::harness::{LONG, Slot, Who, eventually};
 use crate::resumable::Door;
 
 /// More than a pipe holds (pipe(7)), and less than the window.
@@ -46,8 +46,13 @@ fn a_message_is_acknowledged_when_all_of_it_was_written_to_the_agent_and_no_soon
         assert!(Instant::now() < until, "{} of {behind}, {large}", door.acknowledged());
         door.listen(Duration::from_millis(100));
     }
-    let read = fs::read_to_string(slot.session().join("work/read")).unwrap();
-    let of = |name: &str| read.lines().filter(|line| line.contains(name)).count();
-    assert_eq!((of("_test/small"), of("_test/large"), of("_test/behind")), (1, 1, 1));
+    // What is in the pipe has yet to be read.
+    let read = || fs::read_to_string(slot.session().join("work/read")).unwrap();
+    eventually("all of it, once", || {
+        let read = read();
+        ["small", "large", "behind"]
+            .iter()
+            .all(|name| read.matches(&format!("_test/{name}")).count() == 1)
+    });
     worker.stop();
 }
