@@ -312,6 +312,9 @@ mod tests {
             }
             outbox.put(Item::Close(close::NORMAL, "end".into()));
             let read = async {
+                // A client that keeps pace is waited for; what one does not take in time finds no room.
+                sleep_until(Instant::now() + 10 * patience::WAIT).await;
+                assert!(attachment.stuck.borrow().is_some());
                 let mut number = 0;
                 while number < 12 {
                     while let Some(frame) = client.frame() {
