@@ -249,6 +249,16 @@ pub enum StartError {
         /// The slot.
         slot: SlotId,
     },
+    /// The slot has served this generation of the session, or a later one.
+    #[error(
+        "generation {generation} of incarnation {incarnation} was served here: start the session in a later one"
+    )]
+    Stale {
+        /// Of the newest that was served.
+        incarnation: Incarnation,
+        /// The newest that was served.
+        generation: Generation,
+    },
     /// The shield probe could open what it must not.
     #[error("shield: {message}")]
     Shield {
@@ -281,6 +291,7 @@ impl StartError {
             Self::Ports { .. } => "ports",
             Self::Volume { .. } => "volume",
             Self::SlotBusy { .. } => "slot-busy",
+            Self::Stale { .. } => "stale",
             Self::Shield { .. } => "shield",
             Self::Other { .. } => "other",
         }
@@ -291,7 +302,7 @@ impl StartError {
     pub fn exit_code(&self) -> u8 {
         use crate::codes::exit;
         match self {
-            Self::Config { .. } => exit::USAGE,
+            Self::Config { .. } | Self::Stale { .. } => exit::USAGE,
             Self::Policy { .. } | Self::Profile { .. } => exit::DATA,
             Self::Forbidden { .. } => exit::DENIED,
             Self::Kernel { .. } => exit::KERNEL,

@@ -22,6 +22,7 @@ use nix::unistd::AccessFlags;
 use crate::access_lists;
 use crate::layout::Layout;
 use crate::probe::range;
+use crate::shared::floor;
 
 /// Makes what is missing below the slot; what is there keeps its contents.
 ///
@@ -37,6 +38,7 @@ pub fn make(config: &WorkerConfig, layout: &Layout) -> Result<(), StartError> {
         &layout.outside.home,
         &layout.outside.scratch,
         &layout.outside.state,
+        &config.volume.join("state").join(floor::DIRECTORY),
         &run,
     ];
     let volume = |path: &Path, what: &str, error: &io::Error| StartError::Volume {
@@ -99,7 +101,7 @@ pub fn make_in_pod() -> Result<(), StartError> {
     for path in [paths::STATE, paths::RUN].map(Path::new) {
         mend_below(path).map_err(|error| volume(path, &error))?;
     }
-    let floors = Path::new(paths::STATE).join("floors");
+    let floors = Path::new(paths::STATE).join(floor::DIRECTORY);
     make_one(&floors, None, OURS).map_err(|error| volume(&floors, &error))
 }
 

@@ -81,20 +81,30 @@ impl RawHost {
     /// # Panics
     /// Where none comes in time, or stdout carries something else than JSON-RPC.
     pub fn answer(&mut self, id: u64, within: Duration) -> Answer {
+        self.answered(id, within)
+            .unwrap_or_else(|| panic!("no answer to request {id}; before it: {:#?}", self.others))
+    }
+
+    /// The same, or nothing where none comes in time.
+    ///
+    /// # Errors
+    /// The error object.
+    ///
+    /// # Panics
+    /// Where stdout carries something else than JSON-RPC.
+    pub fn answered(&mut self, id: u64, within: Duration) -> Option<Answer> {
         let deadline = Instant::now() + within;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            let line = self.lines.recv_timeout(left).unwrap_or_else(|_| {
-                panic!("no answer to request {id}; before it: {:#?}", self.others)
-            });
+            let line = self.lines.recv_timeout(left).ok()?;
             let mut message: Value = serde_json::from_str(&line).unwrap_or_else(|error| {
                 panic!("stdout carries ACP and nothing else: {error}: {line}")
             });
             if message["id"] == id && message.get("method").is_none() {
-                return match message.get_mut("error") {
+                return Some(match message.get_mut("error") {
                     Some(error) => Err(error.take()),
                     None => Ok(message["result"].take()),
-                };
+                });
             }
             self.others.push(message);
         }

@@ -15,28 +15,42 @@ fn texts(messages: &[Value]) -> Vec<&str> {
 }
 
 #[test]
-fn what_comes_after_the_final_answer_is_in_the_journal_and_in_no_later_turn() {
+fn what_comes_after_a_cancelled_turns_answer_is_in_the_journal_and_in_no_later_turn() {
+    is_kept_out("cancelled");
+}
+
+#[test]
+fn what_comes_after_the_answer_of_a_turn_that_ended_by_itself_is_in_no_turn_of_a_prompt_that_waited()
+ {
+    is_kept_out("end_turn");
+}
+
+/// The next prompt is there before the rest of the last turn, which ends like this.
+fn is_kept_out(reason: &str) {
     let place = Place::new();
     let repository = place.repository().display().to_string();
     let mut host = RawHost::start(&mut place.bridge(&["--repo", &repository])).expect("it starts");
     host.initialize().expect("initialize is answered");
     let session = host.new_session(&place).expect("there is a session");
 
-    let turn = host.send("session/prompt", &RawHost::prompt(&session, &format!("!late {LATE} 60")));
+    let seconds = if reason == "cancelled" { 60 } else { 2 };
+    let late = format!("!late {LATE} {seconds}");
+    let turn = host.send("session/prompt", &RawHost::prompt(&session, &late));
     // Once the agent has it.
     std::thread::sleep(Duration::from_millis(500));
     host.others.clear();
     let since = Instant::now();
-    host.write(
-        &json!({"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": session}}),
-    );
-    // The next prompt is there before the rest of the last turn.
+    if reason == "cancelled" {
+        let cancel =
+            json!({"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": session}});
+        host.write(&cancel);
+    }
     let next = host.send("session/prompt", &RawHost::prompt(&session, "the next one"));
-    let answer = host.answer(turn, Duration::from_secs(60)).expect("it is cancelled");
-    assert_eq!(answer["stopReason"], "cancelled");
+    let answer = host.answer(turn, Duration::from_secs(60)).expect("it ends");
+    assert_eq!(answer["stopReason"], reason);
     let answer = host.answer(next, Duration::from_secs(60)).expect("it has its own turn");
     assert_eq!(answer["stopReason"], "end_turn");
-    println!("cancelled and answered anew within {:?}", since.elapsed());
+    println!("{reason}, and answered anew within {:?}", since.elapsed());
     let said = texts(&host.others);
     assert_eq!(said, ["echo: the next one"], "{}", said.len());
     // Nor in the one after it.

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::flow::{Brought, Flow};
-use super::frame::Packet;
+use super::frame::{Frame, Packet};
 use super::outgoing::Kept;
 use super::{FAREWELL_MS, KEEP_MS, Violation};
 use crate::codes::close;
@@ -127,6 +127,13 @@ impl SupervisorEnd {
     /// The next frame to send.
     pub fn frame(&mut self) -> Option<Packet> {
         if self.state == State::Up { self.flow.frame() } else { None }
+    }
+
+    /// The answer to the client's `Bye`; none where ours went out before it came: nothing follows a `Bye`.
+    #[must_use]
+    pub fn answer(&self) -> Option<Packet> {
+        let owed = self.is_over() && !self.flow.has_left();
+        owed.then(|| Packet::from(&Frame::Bye { code: close::NORMAL, reason: "".into() }))
     }
 
     /// Time has passed.

@@ -19,6 +19,7 @@ mod answer;
 pub mod app;
 mod attach;
 pub mod auth;
+mod brought;
 pub mod echo;
 pub mod metrics;
 pub mod pulse;

@@ -114,6 +114,9 @@ pub struct Pulse {
     waiting: Cell<Option<Instant>>,
 }
 
+/// Somebody waits for a message.
+struct Listens<'a>(&'a Cell<Option<Instant>>);
+
 /// A stream that notes when its peer was heard.
 #[derive(Debug)]
 pub struct Heard<S> {
@@ -133,12 +136,10 @@ impl Pulse {
         (stream, Self { heard, waiting: Cell::new(Some(now)) })
     }
 
-    /// The next message. Between two calls nothing can be heard: that is not the peer's silence.
+    /// The next message. While nobody waits for one nothing can be heard: that is not the peer's silence. Cancel-safe.
     pub async fn next<S: Messages>(&self, stream: &mut S) -> Option<S::Item> {
-        self.waiting.set(Some(Instant::now()));
-        let message = stream.next().await;
-        self.waiting.set(None);
-        message
+        let _listens = Listens::begin(&self.waiting);
+        stream.next().await
     }
 
     /// A message that is there already.
@@ -160,6 +161,21 @@ impl Pulse {
     /// Pings; false where the peer is gone.
     pub(super) async fn ping(&self, sink: &mut SplitSink<Socket, Message>) -> bool {
         sink.send(Message::Ping(Bytes::new())).await.is_ok()
+    }
+}
+
+// === impl Listens ===
+
+impl<'a> Listens<'a> {
+    fn begin(since: &'a Cell<Option<Instant>>) -> Self {
+        since.set(Some(Instant::now()));
+        Self(since)
+    }
+}
+
+impl Drop for Listens<'_> {
+    fn drop(&mut self) {
+        self.0.set(None);
     }
 }
 

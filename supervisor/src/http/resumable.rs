@@ -6,19 +6,18 @@
 use std::rc::Rc;
 
 use casemate_protocol::acp::server::Conn;
-use casemate_protocol::codes::close;
 use casemate_protocol::relay::PIECE;
-use casemate_protocol::relay::frame::{Frame, Packet};
 use casemate_protocol::relay::supervisor::Taken;
 use futures_util::{SinkExt as _, StreamExt as _};
 use hyper::upgrade::Upgraded;
 use tokio::io::AsyncWrite;
-use tokio::sync::mpsc::{self, error::SendError};
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::{Error, Message};
 
-use super::pulse::{self, CLOSING, Listening, Pulse};
+use super::brought::Brought;
+use super::pulse::{self, CLOSING, Listening, Messages, Pulse};
 use super::sender::Sender;
 use super::socket::{flat, frame};
 use crate::hosted::live::Hosted;
@@ -29,9 +28,6 @@ use crate::relay::outbox::Outbox;
 /// What a frame has besides a piece's content is less than this.
 const FRAME: usize = PIECE + 1024;
 
-/// Not more lines at once: the window bounds their bytes.
-const MANY: usize = 256;
-
 /// Serves a new attachment to its end, whatever its connections do.
 pub(super) async fn serve(stream: Upgraded, epoch: u64, hosted: Rc<Hosted>) {
     let attachment = hosted.attachments.begin(epoch);
@@ -40,21 +36,27 @@ pub(super) async fn serve(stream: Upgraded, epoch: u64, hosted: Rc<Hosted>) {
     let outbox = Outbox::resumable(Rc::clone(&hosted.drained), attachment.receipts());
     let relay = &hosted.clients;
     if relay.send(FromClient::Connected(conn, Rc::clone(&outbox))).await.is_ok() {
-        tokio::select! {
-            () = async { attachment.filled(&outbox).await; std::future::pending().await } => {}
-            () = connections(&attachment, conn, relay) => {}
-        }
-        // The relay may be over already.
+        let mut lines = tokio::select! {
+            lines = async { attachment.filled(&outbox).await; std::future::pending().await } => lines,
+            lines = connections(&attachment, conn, relay) => lines,
+        };
+        // Before the relay learns of it: that may be long after, and nothing need be kept until then.
+        outbox.finish();
+        // It may be over already.
+        let _ = lines.hand_on(conn, relay).await;
         let _ = relay.send(FromClient::Gone(conn)).await;
     }
     hosted.attachments.end(epoch);
-    outbox.finish();
 }
 
-/// One connection after the other.
-async fn connections(attachment: &Attachment, conn: Conn, relay: &mpsc::Sender<FromClient>) {
+/// One connection after the other; what the last one brought and the relay has not taken.
+async fn connections(
+    attachment: &Attachment,
+    conn: Conn,
+    relay: &mpsc::Sender<FromClient>,
+) -> Brought {
     // What a connection brought counts as taken: the connection's end does not take it back.
-    let mut lines = Vec::new();
+    let mut lines = Brought::default();
     while let Some(stream) = next(attachment, &mut lines, conn, relay).await {
         let (mut stream, mut sender, pulse) = pulse::open_apart(stream, FRAME).await;
         let ended = tokio::select! {
@@ -80,34 +82,22 @@ async fn connections(attachment: &Attachment, conn: Conn, relay: &mpsc::Sender<F
             }
         }
     }
-    let _ = hand_on(&mut lines, conn, relay).await;
+    lines
 }
 
 /// The next connection; meanwhile what the last one brought goes on to the relay.
 async fn next(
     attachment: &Attachment,
-    lines: &mut Vec<Sent>,
+    lines: &mut Brought,
     conn: Conn,
     relay: &mpsc::Sender<FromClient>,
 ) -> Option<Upgraded> {
     tokio::select! {
         biased;
-        handed = hand_on(lines, conn, relay) => handed.ok()?,
+        handed = lines.hand_on(conn, relay) => handed.ok()?,
         stream = attachment.connection() => return stream,
     }
     attachment.connection().await
-}
-
-/// Hands all lines to the relay, or none where this is given up: a send that is given up would take them along.
-async fn hand_on(
-    lines: &mut Vec<Sent>,
-    conn: Conn,
-    relay: &mpsc::Sender<FromClient>,
-) -> Result<(), SendError<()>> {
-    if !lines.is_empty() {
-        relay.reserve().await?.send(FromClient::Lines(conn, std::mem::take(lines)));
-    }
-    Ok(())
 }
 
 /// Why a connection ended.
@@ -121,23 +111,30 @@ enum Ended {
 }
 
 async fn read(
-    stream: &mut Listening,
+    stream: &mut impl Messages,
     attachment: &Attachment,
-    lines: &mut Vec<Sent>,
+    lines: &mut Brought,
     conn: Conn,
     relay: &mpsc::Sender<FromClient>,
     pulse: &Pulse,
 ) -> Ended {
     loop {
-        if hand_on(lines, conn, relay).await.is_err() {
-            return Ended::Over;
-        }
+        let (waits, room) = (!lines.is_empty(), lines.has_room());
+        let message = tokio::select! {
+            biased;
+            handed = lines.hand_on(conn, relay), if waits => match handed {
+                Ok(()) => continue,
+                Err(_) => return Ended::Over,
+            },
+            message = pulse.next(stream), if room => message,
+        };
         // All that has come is one matter for the relay, also where the connection ends behind it.
-        let mut next = Some(pulse.next(stream).await);
+        let mut next = Some(message);
         let mut ended = None;
         while let Some(message) = next {
             ended = take(message, attachment, lines);
-            next = if ended.is_none() && lines.len() < MANY { pulse.ready(stream) } else { None };
+            let more = ended.is_none() && lines.has_room();
+            next = more.then(|| pulse.ready(stream)).flatten();
         }
         if let Some(ended) = ended {
             return ended;
@@ -149,7 +146,7 @@ async fn read(
 fn take(
     message: Option<Result<Message, Error>>,
     attachment: &Attachment,
-    lines: &mut Vec<Sent>,
+    lines: &mut Brought,
 ) -> Option<Ended> {
     let piece = match message {
         Some(Ok(Message::Binary(piece))) => piece,
@@ -248,40 +245,12 @@ async fn farewell(
             return;
         }
     }
-    if attachment.is_over() {
-        let bye = Frame::Bye { code: close::NORMAL, reason: "".into() };
-        sender.queue(&Packet::from(&bye));
-    }
+    attachment.answer().iter().for_each(|bye| sender.queue(bye));
     // First what was said already: the library says a close only where there is room for it.
     if sender.send().await.is_ok()
         && stream.send(Message::Close(None)).await.is_ok()
         && sender.send().await.is_ok()
     {
         read_on(stream).await;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use futures_util::FutureExt as _;
-
-    use super::*;
-
-    #[test]
-    fn what_a_connection_brought_stays_where_it_ends_while_the_relay_has_no_room() {
-        let (relay, mut end) = mpsc::channel(1);
-        let mut lines = vec![Sent::Line("one".into())];
-        assert!(hand_on(&mut lines, Conn(1), &relay).now_or_never().is_some() && lines.is_empty());
-        for text in ["two", "three"] {
-            lines.push(Sent::Ahead(text.into()));
-            // Given up, as by a connection that breaks.
-            assert!(hand_on(&mut lines, Conn(1), &relay).now_or_never().is_none());
-        }
-        assert!(matches!(end.try_recv(), Ok(FromClient::Lines(_, first)) if first.len() == 1));
-        assert!(hand_on(&mut lines, Conn(1), &relay).now_or_never().is_some());
-        let Ok(FromClient::Lines(_, rest)) = end.try_recv() else { panic!("lost") };
-        assert!(
-            matches!(&rest[..], [Sent::Ahead(two), Sent::Ahead(three)] if two == "two" && three == "three")
-        );
     }
 }

@@ -4,13 +4,13 @@
 //! the client is slow to read. Binary messages are ignored (the transport's profile); a ping goes out every 20 s, and
 //! a peer that was silent for 60 s is gone.
 
-use std::io::{BufReader, Read as _};
+use std::io::{self, BufReader, Read as _};
 use std::rc::Rc;
 
 use casemate_protocol::acp::frame::MAX_LINE;
 use casemate_protocol::acp::server::Conn;
 use casemate_protocol::codes::close;
-use futures_util::stream::{SplitSink, SplitStream};
+use futures_util::stream::SplitSink;
 use futures_util::{SinkExt as _, StreamExt as _};
 use hyper::upgrade::Upgraded;
 use memchr::memchr2;
@@ -20,9 +20,11 @@ use tokio_tungstenite::tungstenite::protocol::frame::Frame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::{CloseCode, Data, OpCode};
 use tokio_tungstenite::tungstenite::{Bytes, Error, Message, Utf8Bytes};
 
-use super::pulse::{self, Pulse, Socket};
+use super::brought::Brought;
+use super::pulse::{self, Messages, Pulse, Socket};
 use crate::relay::backlog::Backlog;
 use crate::relay::driver::{FromClient, Sent};
+use crate::relay::journal::UNREADABLE;
 use crate::relay::outbox::{Item, Outbox};
 use crate::relay::shelf::Shelf;
 
@@ -43,14 +45,17 @@ pub async fn serve(
     let (socket, pulse) = pulse::open(stream, MAX_LINE).await;
     if relay.send(FromClient::Connected(conn, Rc::clone(&outbox))).await.is_ok() {
         let backlog = Backlog::new(shelf);
+        let mut lines = Brought::default();
         tokio::select! {
-            () = attached(socket, &pulse, conn, &backlog, &relay) => {}
+            () = attached(socket, &pulse, conn, &backlog, &mut lines, &relay) => {}
             () = async { backlog.fill(&outbox).await; std::future::pending().await } => {}
         }
-        // The relay may be over already.
+        // Before the relay learns of it: that may be long after, and nothing need be kept until then.
+        outbox.finish();
+        // It may be over already.
+        let _ = lines.hand_on(conn, &relay).await;
         let _ = relay.send(FromClient::Gone(conn)).await;
     }
-    outbox.finish();
 }
 
 async fn attached(
@@ -58,11 +63,12 @@ async fn attached(
     pulse: &Pulse,
     conn: Conn,
     backlog: &Backlog,
+    lines: &mut Brought,
     relay: &mpsc::Sender<FromClient>,
 ) {
     let (mut sink, mut stream) = socket.split();
     let ended = tokio::select! {
-        ended = read(&mut stream, conn, relay, pulse) => ended,
+        ended = read(&mut stream, lines, conn, relay, pulse) => ended,
         ended = write(&mut sink, backlog, pulse) => ended,
         () = pulse.silence() => Ended::Gone,
     };
@@ -85,19 +91,24 @@ enum Ended {
 }
 
 async fn read(
-    stream: &mut SplitStream<Socket>,
+    stream: &mut impl Messages,
+    lines: &mut Brought,
     conn: Conn,
     relay: &mpsc::Sender<FromClient>,
     pulse: &Pulse,
 ) -> Ended {
     loop {
-        match pulse.next(stream).await {
-            Some(Ok(Message::Text(text))) => {
-                let line = FromClient::Lines(conn, vec![Sent::Line(one_line(text))]);
-                if relay.send(line).await.is_err() {
-                    return Ended::Refused(close::GOING_AWAY, "the worker ends".into());
-                }
-            }
+        let (waits, room) = (!lines.is_empty(), lines.has_room());
+        let message = tokio::select! {
+            biased;
+            handed = lines.hand_on(conn, relay), if waits => match handed {
+                Ok(()) => continue,
+                Err(_) => return Ended::Refused(close::GOING_AWAY, "the worker ends".into()),
+            },
+            message = pulse.next(stream), if room => message,
+        };
+        match message {
+            Some(Ok(Message::Text(text))) => lines.push(Sent::Line(one_line(text))),
             Some(Ok(Message::Close(_))) => return Ended::Closed,
             // Binary is not part of the profile; pongs have served their purpose; pings are answered below us.
             Some(Ok(_)) => {}
@@ -140,20 +151,33 @@ async fn write(sink: &mut SplitSink<Socket, Message>, backlog: &Backlog, pulse: 
             }
         };
         let sent = match item {
-            Item::Line(line) => send_line(sink, line).await,
+            Item::Line(line) => send_line(sink, line).await.map_err(|_| NotSent::Gone),
             Item::Journal { file, length } => {
                 send_journal(sink, BufReader::new(file.take(length))).await
             }
             Item::Close(code, reason) => return Ended::Refused(code, reason),
         };
         let sent = match sent {
-            Ok(()) if backlog.is_empty() => sink.flush().await,
+            Ok(()) if backlog.is_empty() => sink.flush().await.map_err(|_| NotSent::Gone),
             sent => sent,
         };
-        if sent.is_err() {
-            return Ended::Gone;
+        match sent {
+            Ok(()) => {}
+            Err(NotSent::Gone) => return Ended::Gone,
+            Err(NotSent::Unreadable(error)) => {
+                tracing::error!(%error, "a journal cannot be read");
+                return Ended::Refused(close::INTERNAL, UNREADABLE.to_owned());
+            }
         }
     }
+}
+
+/// Why something was not sent.
+enum NotSent {
+    /// Nobody takes it.
+    Gone,
+    /// It could not be read.
+    Unreadable(io::Error),
 }
 
 async fn send_line(sink: &mut SplitSink<Socket, Message>, line: Bytes) -> Result<(), Error> {
@@ -177,16 +201,16 @@ async fn send_line(sink: &mut SplitSink<Socket, Message>, line: Bytes) -> Result
 
 async fn send_journal(
     sink: &mut SplitSink<Socket, Message>,
-    mut journal: impl std::io::BufRead,
-) -> Result<(), Error> {
+    mut journal: impl io::BufRead,
+) -> Result<(), NotSent> {
     loop {
         let mut line = Vec::new();
         // A local file: read without a thread of its own, a line at a time, as fast as the client takes them.
-        if journal.read_until(b'\n', &mut line).map_err(Error::Io)? == 0 {
+        if journal.read_until(b'\n', &mut line).map_err(NotSent::Unreadable)? == 0 {
             return Ok(());
         }
         line.pop_if(|byte| *byte == b'\n');
-        send_line(sink, line.into()).await?;
+        send_line(sink, line.into()).await.map_err(|_| NotSent::Gone)?;
     }
 }
 

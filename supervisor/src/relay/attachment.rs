@@ -16,8 +16,10 @@ use casemate_protocol::relay::outgoing::Kept;
 use casemate_protocol::relay::supervisor::{SupervisorEnd, Taken};
 use hyper::upgrade::Upgraded;
 use tokio::sync::Notify;
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until, timeout};
 
+use super::journal::UNREADABLE;
 use super::outbox::{Item, Outbox};
 use super::patience::{self, Patience};
 use super::receipts::Receipts;
@@ -182,6 +184,11 @@ impl Attachment {
         frame.or_else(|| end.frame())
     }
 
+    /// The last frame, where one is owed.
+    pub fn answer(&self) -> Option<Packet> {
+        self.end.borrow().answer()
+    }
+
     /// There may be something to send.
     pub async fn work(&self) {
         self.work.notified().await;
@@ -210,10 +217,20 @@ impl Attachment {
                 }
                 Item::Journal { file, length } => {
                     let mut journal = BufReader::new(file.take(length));
+                    let mut copied = 0;
                     loop {
-                        // It lies on the disk already: no more of it than the client takes.
-                        while self.end.borrow().flow().bytes_kept() > MEMORY / 2 {
-                            self.room.notified().await;
+                        // It lies on the disk already: no more of it than the client takes, unless its agent would have to wait.
+                        while self.end.borrow().flow().bytes_kept() > MEMORY / 2
+                            && !outbox.presses()
+                        {
+                            tokio::select! {
+                                () = self.room.notified() => {}
+                                () = outbox.pressed() => {}
+                            }
+                        }
+                        if copied > MEMORY {
+                            copied = 0;
+                            yield_now().await;
                         }
                         let mut line = Vec::new();
                         match journal.read_until(b'\n', &mut line) {
@@ -221,12 +238,12 @@ impl Attachment {
                             Ok(_) => {}
                             Err(error) => {
                                 tracing::error!(%error, "a journal cannot be read");
-                                let words = "the conversation's past cannot be read: attach anew";
-                                self.end.borrow_mut().lose(close::INTERNAL, words);
+                                self.end.borrow_mut().lose(close::INTERNAL, UNREADABLE);
                                 return self.work.notify_one();
                             }
                         }
                         line.pop_if(|byte| *byte == b'\n');
+                        copied += line.len();
                         self.keep(line.into()).await;
                     }
                 }

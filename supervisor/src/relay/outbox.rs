@@ -19,6 +19,8 @@ use super::receipts::Receipts;
 const FULL: usize = 16 * 1024 * 1024;
 /// The same while a client that keeps pace is waited for.
 const NARROW: usize = 256 * 1024;
+/// More than this waiting, and a replay before it must make way.
+const PRESSING: usize = 1024 * 1024;
 
 /// One thing to send.
 #[derive(Debug)]
@@ -115,9 +117,9 @@ impl Outbox {
         }
     }
 
-    /// Queues an item; what follows a close is dropped.
+    /// Queues an item; what follows a close is dropped, and what nobody takes any more.
     pub fn put(&self, item: Item) {
-        if self.closed.get() {
+        if self.closed.get() || self.done.get() {
             return;
         }
         match &item {
@@ -151,6 +153,19 @@ impl Outbox {
         }
     }
 
+    /// So much waits that whoever is at something else should see to it.
+    #[must_use]
+    pub fn presses(&self) -> bool {
+        self.bytes.get() > PRESSING
+    }
+
+    /// Completes once it does. For whoever takes from it.
+    pub async fn pressed(&self) {
+        while !self.presses() {
+            self.filled.notified().await;
+        }
+    }
+
     /// Completes once another client is in this one's place; why, in words. What still waits is of no use then.
     pub async fn superseded(&self) -> String {
         loop {
@@ -173,9 +188,11 @@ impl Outbox {
         self.drained.notify_one();
     }
 
-    /// Tells that the connection's task has ended.
+    /// Tells that the connection's task has ended: what still waits is for nobody.
     pub fn finish(&self) {
         self.done.set(true);
+        self.items.take();
+        self.bytes.set(0);
         self.drained.notify_one();
     }
 
@@ -233,6 +250,15 @@ mod tests {
         outbox.mark();
         outbox.release();
         assert_eq!((next(), next()), (Some(3), None));
+    }
+
+    #[test]
+    fn nothing_is_kept_for_whoever_is_gone() {
+        let outbox = Outbox::new(Rc::new(Notify::new()));
+        outbox.put(Item::Line(vec![0; FULL + 1].into()));
+        outbox.finish();
+        outbox.put(Item::Line(vec![0; FULL + 1].into()));
+        assert!(!outbox.is_full() && outbox.items.borrow().is_empty());
     }
 
     #[test]

@@ -101,7 +101,7 @@ impl Shared {
         session: &Rc<Session>,
         audit: &Audit,
     ) -> Result<(Rc<Hosted>, impl Future<Output = u8> + 'static), StartError> {
-        let (name, volume) = (&entry.intent.session, &self.config.volume);
+        let (name, state) = (&entry.intent.session, &self.config.volume.join("state"));
         let before = self.table.newest.borrow().get(name).copied();
         let now = (config.incarnation, config.generation);
         let trouble = |error: io::Error| StartError::Volume {
@@ -111,7 +111,7 @@ impl Shared {
         };
         // It is on the disk by the time that all else is made.
         let both = async {
-            let raised = async { floor::raise(volume, name, now).await.map_err(trouble) };
+            let raised = async { floor::raise(state, name, now).await.map_err(trouble) };
             let (made, ()) = tokio::try_join!(self.make(entry, config, claim, session), raised)?;
             Ok(made)
         };
@@ -127,7 +127,7 @@ impl Shared {
                 Ok(started)
             }
             Err(error) => {
-                floor::restore(volume, name, before).map_err(trouble)?;
+                floor::restore(state, name, before).map_err(trouble)?;
                 Err(error)
             }
         }

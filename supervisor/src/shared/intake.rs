@@ -3,10 +3,11 @@
 use std::io;
 use std::path::Path;
 
-use casemate_protocol::ids::{Generation, Incarnation};
 use casemate_protocol::sharing::{Refusal, SessionConfig, SharedWorkerConfig};
 use casemate_protocol::tier::Tier;
 use casemate_protocol::worker::{Repository, StartError, WorkerConfig};
+
+use super::floor::{self, Floor};
 
 /// More sessions than a person has; each costs the supervisor some thirty descriptors and the spawner three threads.
 pub const MOST: u32 = 64;
@@ -17,7 +18,7 @@ pub struct Known<'a> {
     /// What was asked for when the session was taken in, where it is hosted.
     pub hosted: Option<&'a SessionConfig>,
     /// The newest generation of the session that was ever hosted here.
-    pub newest: Option<(Incarnation, Generation)>,
+    pub newest: Option<Floor>,
     /// How many sessions are hosted.
     pub count: usize,
 }
@@ -55,7 +56,7 @@ pub fn decide(
         };
     }
     if let Some((incarnation, generation)) =
-        known.newest.filter(|newest| (asked.incarnation, asked.generation) <= *newest)
+        floor::above(known.newest, (asked.incarnation, asked.generation))
     {
         return Err(Refusal::Stale { session, incarnation, generation });
     }
@@ -105,6 +106,8 @@ fn meets(one: &Path, other: &Path) -> io::Result<bool> {
 
 #[cfg(test)]
 mod tests {
+    use casemate_protocol::ids::{Generation, Incarnation};
+
     use super::*;
     use crate::testing::{hosted, shared};
 

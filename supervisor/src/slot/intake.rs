@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use casemate_protocol::ids::{SessionId, SlotId};
 use casemate_protocol::slot::{Bind, BindRefusal};
 
-use crate::shared::floor::Floor;
+use crate::shared::floor::{self, Floor};
 
 /// What the slot is.
 #[derive(Debug, Clone, Copy)]
@@ -76,7 +76,7 @@ pub fn decide(
     }
     let newest = floors.get(&asked.session).copied();
     if let Some((incarnation, generation)) =
-        newest.filter(|newest| (asked.incarnation, asked.generation) <= *newest)
+        floor::above(newest, (asked.incarnation, asked.generation))
     {
         return Err(BindRefusal::Stale { incarnation, generation });
     }

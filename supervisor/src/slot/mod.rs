@@ -148,7 +148,7 @@ impl Slot {
     /// [`StartError::Volume`].
     pub async fn keep(&self, taken: &Taken) -> Result<(), StartError> {
         let Bind { session, incarnation, generation, .. } = &taken.bind;
-        let raised = floor::raise(Path::new(paths::VOLUME), session, (*incarnation, *generation));
+        let raised = floor::raise(Path::new(paths::STATE), session, (*incarnation, *generation));
         raised.await.map_err(|error| StartError::Volume {
             message: format!(
                 "the session's generation cannot be kept: {error}: check the volume's space and owner"

@@ -19,6 +19,7 @@ use crate::http::app::App;
 use crate::http::auth::Gate;
 use crate::process::reaper::{Reaper, Session};
 use crate::report::{Report as _, Stdout};
+use crate::shared::floor;
 
 /// Runs the worker until its end; its exit code.
 ///
@@ -97,7 +98,12 @@ async fn serve(
     let address = door.address()?;
     let gate = Gate::new(ready.config.verify_key, ready.config.slot.clone());
     let reaper = Rc::clone(&ready.session.reaper);
+    let state = ready.state.path().to_owned();
     let (hosted, generation) = live::start(ready, boot.clone(), audit)?;
+    let floor = (hosted.fixed.incarnation, hosted.fixed.generation);
+    floor::raise(&state, &hosted.fixed.session, floor).await.map_err(|error| StartError::Volume {
+        message: format!("the session's generation cannot be kept: {error}: check the volume's space and owner"),
+    })?;
     ending.stop(hosted.orders.clone());
     forward(&hosted.orders);
     let registry = Rc::new(Registry::default());

@@ -49,7 +49,7 @@ pub(super) fn run(config: SharedWorkerConfig, file: Option<PathBuf>) -> Result<u
     owner::follow(config.owner)?;
     bind(&config.volume, &config.user)?;
     let audit = Audit::open(&config.volume.join("state"), &config.slot)?;
-    let newest = floor::read(&config.volume).map_err(|error| StartError::Volume {
+    let newest = floor::read(&config.volume.join("state")).map_err(|error| StartError::Volume {
         message: format!("state/floors: {error}: check the volume, and remove a damaged file when every token of its session has expired"),
     });
     audit.keep(newest.and_then(|newest| live(config, file, lock, newest, &audit)))

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use casemate_protocol::ids::SlotId;
 use casemate_protocol::tier::Tier;
-use casemate_protocol::worker::StartError;
+use casemate_protocol::worker::{StartError, WorkerConfig};
 use casemate_sandbox::lock::{self, HeldLock, LockError};
 use casemate_sandbox::namespaces::Withdrawal;
 
@@ -15,6 +15,7 @@ use crate::layout::Layout;
 use crate::probe::range::{Ground, Range};
 use crate::provision::{self, Resolved};
 use crate::report::{Report as _, Stdout};
+use crate::shared::floor;
 use crate::words::chain;
 
 /// What was found and made.
@@ -48,6 +49,7 @@ pub(super) fn prepare(wanted: Wanted) -> Result<Prepared, StartError> {
     let layout = Layout::of(config);
     directories::make(config, &layout)?;
     let lock = hold(&config.volume, &config.slot)?;
+    newer(config)?;
     let ground = Ground::make(&config.volume.join("run"), config.host_uid)?;
     let range = Box::new(Range::make(ground)?);
     // A provisioned session never needs its remote to start again.
@@ -59,6 +61,18 @@ pub(super) fn prepare(wanted: Wanted) -> Result<Prepared, StartError> {
     });
     let resolved = resolved.transpose()?;
     Ok(Prepared { wanted, layout, resolved, lock, range, withdrawal: None })
+}
+
+/// A generation is served once, and none after a later one: no worker that is started again lets in whoever an earlier one let in.
+fn newer(config: &WorkerConfig) -> Result<(), StartError> {
+    let floors = floor::read(&config.volume.join("state")).map_err(|error| StartError::Volume {
+        message: format!("state/floors: {error}: check the volume, and remove a damaged file when every token of its session has expired"),
+    })?;
+    let newest = floors.get(&config.session).copied();
+    match floor::above(newest, (config.incarnation, config.generation)) {
+        None => Ok(()),
+        Some((incarnation, generation)) => Err(StartError::Stale { incarnation, generation }),
+    }
 }
 
 /// The slot, for life.

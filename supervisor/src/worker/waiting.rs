@@ -56,7 +56,7 @@ fn begin(file: &Path) -> Result<u8, StartError> {
     directories::make_in_pod()?;
     let lock = outside::hold(Path::new(paths::VOLUME), &config.name)?;
     let audit = Audit::open(Path::new(paths::STATE), &id)?;
-    let floors = floor::read(Path::new(paths::VOLUME)).map_err(|error| StartError::Volume {
+    let floors = floor::read(Path::new(paths::STATE)).map_err(|error| StartError::Volume {
         message: format!("state/floors: {error}: the volume is damaged, use another"),
     });
     let begun = floors.and_then(|floors| {

@@ -82,7 +82,7 @@ fn a_life_is_on_record_in_each_tier_and_no_secret_is() {
 
 #[test]
 fn a_killed_worker_leaves_a_log_that_goes_on() {
-    let slot = Slot::new(Tier::Domain, Who::User);
+    let mut slot = Slot::new(Tier::Domain, Who::User);
     let (mut worker, address) = slot.serve();
     let head = slot.status(address).audit_head.unwrap();
     worker.child.kill().unwrap();
@@ -92,6 +92,7 @@ fn a_killed_worker_leaves_a_log_that_goes_on() {
     let mut torn = fs::read(&path).unwrap();
     torn.extend_from_slice(b"{\"activity_id\":3,");
     fs::write(&path, torn).unwrap();
+    slot.config.generation = slot.config.generation.next();
     let (worker, address) = slot.serve();
     assert!(slot.status(address).audit_head.unwrap().seq > head.seq);
     worker.stop();
@@ -114,8 +115,9 @@ fn a_killed_worker_leaves_a_log_that_goes_on() {
 
 #[test]
 fn without_a_log_no_worker_starts() {
-    let slot = Slot::new(Tier::Domain, Who::User);
+    let mut slot = Slot::new(Tier::Domain, Who::User);
     slot.serve().0.stop();
+    slot.config.generation = slot.config.generation.next();
     let path = state(&slot).join(FILE);
     let whole = fs::read_to_string(&path).unwrap();
     fs::write(&path, whole.replacen("Start", "start", 1)).unwrap();

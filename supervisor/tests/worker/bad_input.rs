@@ -162,6 +162,7 @@ fn a_second_worker_on_the_slot_and_another_session_in_it() {
 fn a_session_keeps_its_tier() {
     let mut slot = slot();
     slot.serve().0.stop();
+    slot.config.generation = slot.config.generation.next();
     slot.config.tier = Tier::Domain;
     let (error, status) = slot.fails();
     assert!(matches!(error, StartError::Tier { .. }), "{error}");

@@ -1,9 +1,13 @@
-//! The end of one connection of the resumable door: said by the WebSocket's own rules (RFC 6455 sections 5.5.1 and 7.1.7), and no end of
-//! the attachment.
+//! The ends of connections. Of the resumable door's one is said by the WebSocket's own rules (RFC 6455 sections 5.5.1 and 7.1.7), and no
+//! end of the attachment.
+
+use std::fs;
 
 use casemate_protocol::tier::Tier;
 use casemate_protocol::token::Audience;
+use serde_json::json;
 
+use crate::client::{Client, Closed};
 use crate::harness::{Slot, Who};
 use crate::resumable::Door;
 
@@ -52,4 +56,31 @@ fn a_breach_of_the_relays_protocol_is_told_by_a_bye_and_then_the_connection_is_c
         assert_eq!(door.again(), Err((410, Some("over".into()))), "{what}");
         worker.stop();
     }
+}
+
+#[test]
+fn a_past_that_cannot_be_read_is_said_by_its_code_at_both_doors() {
+    let slot = Slot::new(Tier::Domain, Who::User);
+    let (worker, address) = slot.serve();
+    let token = slot.token(Audience::Attach);
+    let mut client = Client::attach(address, &token).unwrap();
+    client.initialize();
+    let session = client.new_session();
+    assert_eq!(client.turn(&session, "past").1, "echo: past");
+    drop(client);
+    // A directory opens as a file does, and then is none (read(2): EISDIR).
+    let journals = slot.config.volume.join("state/journal");
+    let journal = fs::read_dir(journals).unwrap().next().unwrap().unwrap().path();
+    fs::remove_file(&journal).unwrap();
+    fs::create_dir(&journal).unwrap();
+
+    let said = (1011, "the conversation's past cannot be read: attach anew".to_owned());
+    let mut plain = Client::attach(address, &token).unwrap();
+    plain.initialize();
+    plain.request("session/load", json!({"sessionId": session, "cwd": "/", "mcpServers": []}));
+    assert_eq!(plain.receive(), Err(Closed::With(said.0, said.1.clone())));
+    let mut door = Door::attach(address, &token);
+    door.load(&session);
+    assert_eq!(door.until_bye(), said);
+    worker.stop();
 }

@@ -1,4 +1,4 @@
-//! A worker of many sessions that is started again lets in nobody of a generation that it has left behind.
+//! A worker that is started again lets in nobody of a generation that it has left behind.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use casemate_protocol::worker::{StartError, StartEvent};
 
 use crate::client::Client;
 use crate::exec_client::Exec;
-use crate::harness::{Who, call};
+use crate::harness::{ALL, Slot, Who, call, eventually};
 use crate::many::Many;
 
 fn at(session: &SessionConfig, incarnation: u64, generation: u64) -> SessionConfig {
@@ -97,4 +97,52 @@ fn a_generation_that_never_came_to_serve_may_be_asked_for_again_and_damage_is_a_
     };
     assert!(error.to_string().contains("damaged"), "{error}");
     assert_eq!(worker.wait().code(), Some(73));
+}
+
+/// A worker of one session keeps its floor as those of many do: whoever starts it again has to count.
+#[test]
+fn a_worker_of_one_session_is_started_again_in_a_later_generation_alone() {
+    for (tier, who) in ALL {
+        let mut slot = Slot::new(tier, who);
+        let opened = |slot: &Slot, address, token: &str| {
+            let status = call(address, "GET", "/v1/status", Some(token), "").0;
+            let attached = Client::attach(address, &slot.token(Audience::Attach)).is_ok();
+            (status, attached)
+        };
+        let stale = |slot: &Slot, generation: u64| {
+            let (incarnation, generation) = (Incarnation(1), Generation(generation));
+            let (error, status) = slot.fails();
+            assert_eq!(error, StartError::Stale { incarnation, generation }, "{tier} {who:?}");
+            assert_eq!(status.code(), Some(64));
+        };
+        slot.config.generation = Generation(2);
+        let (worker, address) = slot.serve();
+        let before = slot.token(Audience::Control);
+        assert_eq!(opened(&slot, address, &before), (200, true), "{tier} {who:?}");
+        worker.stop();
+        for generation in [2, 1] {
+            slot.config.generation = Generation(generation);
+            stale(&slot, 2);
+        }
+        // One that never came to serve may be asked for again.
+        slot.config.generation = Generation(3);
+        let good = std::mem::replace(&mut slot.config.agent.argv, vec!["no-such-agent".into()]);
+        assert!(matches!(slot.fails().0, StartError::AgentNotFound { .. }));
+        slot.config.agent.argv = good;
+        let (mut worker, address) = slot.serve();
+        assert_eq!(opened(&slot, address, &before), (401, true), "{tier} {who:?}");
+        // It was on the disk before anybody was let in.
+        worker.child.kill().unwrap();
+        worker.wait();
+        eventually("the slot is free", || match slot.fails().0 {
+            StartError::SlotBusy { .. } => false,
+            error => matches!(error, StartError::Stale { generation: Generation(3), .. }),
+        });
+        let floor = slot.config.volume.join("state/floors").join(slot.config.session.as_str());
+        fs::write(&floor, "3").unwrap();
+        slot.config.generation = Generation(4);
+        let (error, status) = slot.fails();
+        assert!(matches!(&error, StartError::Volume { message } if message.contains("damaged")));
+        assert_eq!(status.code(), Some(73));
+    }
 }

@@ -7,10 +7,12 @@ use std::process::Command;
 use casemate_protocol::tier::Tier;
 use casemate_protocol::token::Audience;
 use nix::unistd::geteuid;
+use serde_json::json;
 
 use crate::bounds::{BOTH, attached};
 use crate::client::Client;
-use crate::harness::{Slot, Who, call};
+use crate::harness::{Slot, Who, call, eventually};
+use crate::resumable::{Door, numbers};
 
 /// Two sessions on one small volume, which one of them fills.
 #[test]
@@ -81,11 +83,56 @@ fn where_no_inode_is_left_that_is_said_and_the_next_session_and_its_journal_go_o
     }
 }
 
+/// What a client does not read fills the disk, on which its conversation is written as well.
+#[test]
+fn a_disk_that_is_full_under_spool_and_journal_loses_nothing_that_a_client_is_owed_and_tears_no_line()
+ {
+    const LINES: u64 = 600;
+    for resumable in [false, true] {
+        let Some(volume) = SmallVolume::new("size=24m") else { return };
+        let [slot, _] = volume.slots(Tier::Domain);
+        let (worker, address) = slot.serve();
+        let flood = format!("!updates {LINES} 65536");
+        let token = slot.token(Audience::Attach);
+        let waits = || worker.log().contains("its agent waits");
+        let (answer, updates, session);
+        if resumable {
+            let mut door = Door::attach(address, &token);
+            session = door.session();
+            let id = door.prompt(&session, &flood);
+            eventually("a full disk", waits);
+            (answer, updates) = door.answer(id);
+        } else {
+            let mut client = Client::attach(address, &token).unwrap();
+            client.initialize();
+            session = client.new_session();
+            let id = client.prompt(&session, &flood);
+            eventually("a full disk", waits);
+            (answer, updates) = client.answer(id);
+        }
+        assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
+        assert_eq!(numbers(&updates), (1..=LINES).collect::<Vec<_>>());
+        assert!(worker.log().contains("the journal lacks lines"), "{}", worker.log());
+        // Of the past whole lines are there, each once and in order.
+        let mut client = Client::attach(address, &token).unwrap();
+        client.initialize();
+        let load = json!({"sessionId": session, "cwd": "/", "mcpServers": []});
+        let id = client.request("session/load", load);
+        let (answer, replayed) = client.answer(id);
+        assert!(answer.get("error").is_none(), "{answer}");
+        let past = numbers(&replayed);
+        assert!(past.is_sorted_by(|one, next| one < next) && past.len() > 50, "{past:?}");
+        assert!(past.len() < usize::try_from(LINES).unwrap(), "there was room for all");
+        assert_eq!(client.turn(&session, "on").0, "end_turn");
+        worker.stop();
+    }
+}
+
 /// Another client of a session, and what it is told of what was said.
 fn another(slot: &Slot, address: SocketAddr, session: &str) -> (Client, String) {
     let mut client = Client::attach(address, &slot.token(Audience::Attach)).unwrap();
     client.initialize();
-    let load = serde_json::json!({"sessionId": session, "cwd": "/", "mcpServers": []});
+    let load = json!({"sessionId": session, "cwd": "/", "mcpServers": []});
     let id = client.request("session/load", load);
     let (answer, replayed) = client.answer(id);
     assert!(answer.get("error").is_none(), "{answer}");

@@ -33,6 +33,8 @@ pub(crate) struct Door {
     got: Vec<Value>,
     received: u64,
     bye: Option<(u16, String)>,
+    /// How many of them came.
+    byes: u32,
     next: u64,
 }
 
@@ -86,6 +88,7 @@ impl Door {
             got: Vec::new(),
             received: 0,
             bye: None,
+            byes: 0,
             next: 0,
         };
         door.flush();
@@ -143,6 +146,16 @@ impl Door {
         self.flow.reach().acked
     }
 
+    /// How many messages came.
+    pub(crate) fn taken(&self) -> u64 {
+        self.received
+    }
+
+    /// The number of the last message of which anything was sent.
+    pub(crate) fn sent(&self) -> u64 {
+        self.flow.reach().sent
+    }
+
     fn take(&mut self, message: Message) {
         let Message::Binary(frame) = message else { return };
         match self.flow.take(&frame).unwrap() {
@@ -154,7 +167,10 @@ impl Door {
                 self.got.push(serde_json::from_slice(&line).unwrap());
                 self.flow.settled(seq);
             }
-            Brought::Bye(code, reason) => self.bye = Some((code, reason)),
+            Brought::Bye(code, reason) => {
+                self.bye = Some((code, reason));
+                self.byes += 1;
+            }
         }
         self.flush();
     }
@@ -180,10 +196,23 @@ impl Door {
                         self.got.push(serde_json::from_slice(&line).unwrap());
                         self.flow.settled(seq);
                     }
-                    Brought::Bye(code, reason) => self.bye = Some((code, reason)),
+                    Brought::Bye(code, reason) => {
+                        self.bye = Some((code, reason));
+                        self.byes += 1;
+                    }
                     _ => {}
                 },
                 _ => {}
+            }
+        }
+    }
+
+    /// Reads until the worker ends the attachment; how.
+    pub(crate) fn until_bye(&mut self) -> (u16, String) {
+        loop {
+            match self.bye.clone() {
+                Some(bye) => return bye,
+                None => self.read(),
             }
         }
     }
@@ -230,6 +259,14 @@ impl Door {
         self.answer(id);
         let id = self.request("session/new", json!({"cwd": "/host", "mcpServers": []}));
         self.answer(id).0["result"]["sessionId"].as_str().unwrap().to_owned()
+    }
+
+    /// Asks for a session of before; the request's id.
+    pub(crate) fn load(&mut self, session: &str) -> u64 {
+        let hello = json!({"protocolVersion": 1, "clientCapabilities": {}});
+        let id = self.request("initialize", hello);
+        self.answer(id);
+        self.request("session/load", json!({"sessionId": session, "cwd": "/", "mcpServers": []}))
     }
 
     pub(crate) fn prompt(&mut self, session: &str, text: &str) -> u64 {
@@ -356,7 +393,7 @@ fn a_permission_that_is_asked_while_cut_is_delivered_once_and_answered_once() {
 
 #[test]
 fn a_ticket_opens_its_own_attachment_of_its_own_worker_alone() {
-    let slot = Slot::new(Tier::Domain, Who::User);
+    let mut slot = Slot::new(Tier::Domain, Who::User);
     let (worker, address) = slot.serve();
     let token = slot.token(Audience::Attach);
     let mut door = Door::attach(address, &token);
@@ -397,7 +434,8 @@ fn a_ticket_opens_its_own_attachment_of_its_own_worker_alone() {
     worker.stop();
     last.cut();
 
-    // The next worker of the slot, same generation, is another boot.
+    // The next worker of the slot is another boot.
+    slot.config.generation = slot.config.generation.next();
     let (worker, address) = slot.serve();
     last.address = address;
     assert_eq!(last.again(), Err(unknown));
@@ -436,6 +474,10 @@ fn the_agents_end_is_told_after_its_last_words_also_to_a_client_that_was_away() 
         door.read();
     }
     assert_eq!(door.bye.as_ref().unwrap().0, 4003);
+    // Answered, and nothing follows: the answer to a BYE is none that is answered.
+    door.flow.bye(1000, "", false);
+    door.flush();
+    assert_eq!((door.closed(), door.byes), (None, 1));
     drop(door);
     assert_eq!(worker.wait().code(), Some(137));
 }

@@ -103,6 +103,57 @@ fn a_cancel_is_obeyed_at_the_resumable_door_as_well_while_its_client_does_not_re
     worker.stop();
 }
 
+/// Where nothing more can be kept for a client, and it does not read: the next one does not wait for that, and the first is told at once.
+#[test]
+fn a_client_for_whom_nothing_more_can_be_kept_is_superseded_at_once() {
+    let mut slot = Slot::new(Tier::Domain, Who::User);
+    slot.config.kept = 4 << 20;
+    let (worker, address) = slot.serve();
+    let token = slot.token(Audience::Attach);
+    let mut door = Door::attach(address, &token);
+    let session = door.session();
+    door.prompt(&session, "!updates 4000 65536");
+    eventually("a full spool", || kept(&slot) > 4 << 20);
+    let mut newer = Client::attach(address, &token).unwrap();
+    newer.initialize();
+    assert_eq!(door.until_bye().0, 4001);
+    assert!(door.taken() < 4000, "before all that was said");
+    door.cut();
+    eventually("an empty spool", || kept(&slot) == 0);
+    newer.call("session/load", json!({"sessionId": session, "cwd": "/", "mcpServers": []}));
+    let cancel =
+        json!({"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": session}});
+    newer.send_text(&cancel.to_string());
+    assert_eq!(newer.turn(&session, "on").0, "end_turn");
+    worker.stop();
+}
+
+/// A replay lies on the disk already, and its client takes none of it: what the agent says meanwhile must not wait behind it.
+#[test]
+fn an_agent_does_not_wait_for_a_client_that_does_not_take_its_replay() {
+    let slot = Slot::new(Tier::Domain, Who::User);
+    let (worker, address) = slot.serve();
+    let mut door = Door::attach(address, &slot.token(Audience::Attach));
+    let session = door.session();
+    let id = door.prompt(&session, "!updates 60 100000");
+    door.answer(id);
+    drop(door);
+    let mut door = Door::attach(address, &slot.token(Audience::Attach));
+    let load = door.load(&session);
+    let turn = door.prompt(&session, "!updates 350 65536");
+    // The past and the turn, which goes by without one byte being read.
+    eventually("the turn's end", || kept(&slot) > 26_000_000 && !is_busy(&slot, address));
+    let peak = peak(worker.pid().as_raw());
+    assert!(peak < 64 * 1024, "{peak} KiB");
+    for (id, count) in [(load, 60), (turn, 350)] {
+        let (answer, updates) = door.answer(id);
+        assert!(answer.get("error").is_none(), "{answer}");
+        assert_eq!(numbers(&updates), (1..=count).collect::<Vec<u64>>());
+    }
+    eventually("an empty spool", || kept(&slot) == 0);
+    worker.stop();
+}
+
 /// How often a figure is taken.
 const ROUNDS: usize = 5;
 

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use casemate_suite::fault_proxy::FaultProxy;
 use casemate_suite::raw_host::RawHost;
 use serde_json::{Value, json};
 
@@ -11,8 +12,8 @@ use crate::attachment::Attachment;
 const UPDATES: usize = 40;
 /// Texts that are said and come back, and how many times as long as others the connections live that have to carry them.
 const BODIES: [(usize, u64); 2] = [(20_000, 8), (3_000_000, 400)];
-/// So many bytes wait for the network before a cancel that has to go ahead of them.
-const AHEAD_OF: usize = 100_000;
+/// So many bytes wait for the network before a cancel that has to go ahead of them; the connections that carry them live as much longer.
+const AHEAD_OF: (usize, u64) = (100_000, 40);
 
 /// What a turn is.
 #[derive(Debug, Clone, Copy)]
@@ -83,6 +84,18 @@ fn said(updates: &[Value]) -> String {
         .collect()
 }
 
+/// The answer to a turn. On a machine that has other work a message takes longer, and needs connections that live longer.
+fn answer(host: &mut RawHost, proxy: &FaultProxy, id: u64, mut room: u64) -> Value {
+    for _ in 0..10 {
+        if let Some(answer) = host.answered(id, Duration::from_secs(15)) {
+            return answer.expect("no turn fails");
+        }
+        room *= 2;
+        proxy.room(room);
+    }
+    panic!("no answer to request {id}, with {room} times as much room");
+}
+
 /// Turns over a network that is cut again and again, until there were so many cuts; what was seen.
 fn run(attachment: Attachment<'_>, wanted: u64) -> Seen {
     let Attachment { place, detour, mut host, session } = attachment;
@@ -91,9 +104,11 @@ fn run(attachment: Attachment<'_>, wanted: u64) -> Seen {
     let mut seen = Seen::default();
     let mut round = 0;
     let mut quiet = 0;
+    let mut room = 1;
     while proxy.cuts() < wanted {
         let before = proxy.cuts();
         host.others.clear();
+        let before_it = std::mem::replace(&mut room, 1);
         let turn = Turn::of(round);
         let text = match turn {
             Turn::Counted => {
@@ -101,26 +116,30 @@ fn run(attachment: Attachment<'_>, wanted: u64) -> Seen {
                 format!("!sh echo {round} >> prompts")
             }
             Turn::Numbers => format!("!updates {UPDATES} 300"),
-            Turn::Body((length, room)) => {
-                proxy.room(room);
+            Turn::Body((length, longer)) => {
+                room = longer;
                 format!("{round} ").repeat(length / 4)
             }
-            Turn::Cancelled => "!sleep 600".to_owned(),
+            Turn::Cancelled => {
+                room = AHEAD_OF.1;
+                "!sleep 600".to_owned()
+            }
         };
+        // What a cancel went ahead of may still be on its way.
+        proxy.room(room.max(before_it));
         let id = host.send("session/prompt", &RawHost::prompt(&session, &text));
         if matches!(turn, Turn::Cancelled) {
-            let text = "x".repeat(AHEAD_OF);
+            let text = "x".repeat(AHEAD_OF.0);
             host.write(&json!({"jsonrpc": "2.0", "method": "_test/note", "params": {"sessionId": session, "text": text}}));
             host.write(&json!({"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": session}}));
         }
-        let answer = host.answer(id, Duration::from_secs(120)).expect("no turn fails");
+        let answer = answer(&mut host, proxy, id, room.max(before_it));
         let ends = if matches!(turn, Turn::Cancelled) { "cancelled" } else { "end_turn" };
         assert_eq!(answer["stopReason"], ends, "{turn:?}");
         match turn {
             Turn::Counted => {}
             Turn::Numbers => count(&mut seen, &host.others),
             Turn::Body(_) => {
-                proxy.room(1);
                 assert!(said(&host.others) == format!("echo: {text}"), "another text");
                 seen.bodies += 1;
             }

@@ -180,8 +180,8 @@ impl Bridge {
                 }
             }
         }
-        session.held.clear();
         session.state = State::Detached;
+        drop(session.let_go());
         if preparing {
             let refusal = Refusal { code: rpc::WORKER, message };
             return self.give_up(index, &refusal, Delivery::NotDelivered, out);
@@ -266,13 +266,13 @@ impl Bridge {
         out.push(Action::Detach(link));
         let Some(session) = self.sessions.get_mut(&index) else { return };
         session.state = State::Detached;
-        session.held.clear();
         let text = "the session's worker was stopped";
         for (id, _) in session.sent.drain() {
             let (code, delivery) = (rpc::WORKER, Delivery::Unknown);
             let line = message::lost(&id, code, text, delivery, session.id.as_ref());
             out.push(Action::ToHost(line));
         }
+        drop(session.let_go());
     }
 }
 

@@ -190,7 +190,7 @@ impl Bridge {
                 message::step(id, &tool, "casemate: the session is awake", message::Step::Done);
             out.push(Action::ToHost(line));
         }
-        let held = std::mem::take(&mut session.held);
+        let held = session.let_go();
         let waiting = std::mem::take(&mut session.waiting);
         for line in held {
             self.worker_line(link, &line, out);

@@ -6,8 +6,8 @@ use crate::acp::bridge::{Action, Link, Want, message};
 use crate::ids::SessionId;
 
 /// Lines kept for a conversation whose `session/new` is not answered, and their bytes; agents send a handful.
-pub(super) const HELD: usize = 1024;
-pub(super) const HELD_BYTES: usize = 16 * 1024 * 1024;
+const HELD: usize = 1024;
+const HELD_BYTES: usize = 16 * 1024 * 1024;
 
 /// Where a session's attachment stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,8 +90,8 @@ pub(super) struct Session {
     /// Its weaker tier was told.
     pub(super) weak_said: bool,
     /// Lines about a conversation whose `session/new` is not answered yet.
-    pub(super) held: Vec<Vec<u8>>,
-    /// Such a line found no room.
+    held: Vec<Vec<u8>>,
+    /// One found no room, and none is kept any more.
     held_no_more: bool,
     /// The tool call that shows the re-attachment.
     pub(super) waking: Option<String>,
@@ -159,15 +159,23 @@ impl Session {
             || self.sent.values().any(|sent| sent.kind == Kind::New)
     }
 
-    /// Keeps a line until the conversation that it is about is known; where there is no room that is said in the next turn.
+    /// Keeps a line until the conversation that it is about is known. Where one finds no room that is said in the next turn, and none
+    /// after it is kept: what the host gets is a beginning, without a gap.
     pub(super) fn hold(&mut self, line: &str) {
         let bytes: usize = self.held.iter().map(Vec::len).sum();
-        if self.held.len() < HELD && bytes + line.len() <= HELD_BYTES {
+        let room = self.held.len() < HELD && bytes + line.len() <= HELD_BYTES;
+        if room && !self.held_no_more {
             self.held.push(line.as_bytes().to_vec());
         } else if !std::mem::replace(&mut self.held_no_more, true) {
             let text = "the agent said more before this conversation was open than is kept; the rest of that is lost";
             self.notices.push(text.into());
         }
+    }
+
+    /// The lines that were kept. Where no other conversation is being opened, what comes from now on is kept anew.
+    pub(super) fn let_go(&mut self) -> Vec<Vec<u8>> {
+        self.held_no_more &= self.is_opening();
+        std::mem::take(&mut self.held)
     }
 
     /// The numbers of the prompts that are sent and not answered, in order.

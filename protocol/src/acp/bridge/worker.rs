@@ -140,7 +140,7 @@ impl Bridge {
         match sent.kind {
             Kind::New if !failed => {
                 let (Some(named), Some(own)) = (named, session.id.clone()) else {
-                    session.held.clear();
+                    drop(session.let_go());
                     let text = "the agent answered session/new without a session id";
                     return out.push(Action::ToHost(message::error(id, rpc::WORKER, text)));
                 };
@@ -148,13 +148,13 @@ impl Bridge {
                 session.used = true;
                 let edits = frame.locate(&path).map(|range| (range, edit::quote(own.as_str())));
                 out.push(Action::ToHost(frame.splice(edits.into_iter().collect())));
-                for line in std::mem::take(&mut session.held) {
+                for line in session.let_go() {
                     self.worker_line(link, &line, out);
                 }
                 return;
             }
             Kind::New => {
-                session.held.clear();
+                drop(session.let_go());
                 session.claimed = session.used;
             }
             Kind::Load if failed && sent.line.is_some() => {

@@ -125,7 +125,7 @@ impl Server {
                     self.prompt_refused(out);
                 }
                 self.hand_back(&call, frame, out);
-                self.turn_ended(key, now, out);
+                self.turn_ended(key, now);
             }
             Purpose::Close(ref session) => {
                 if result.is_some() {

@@ -3,8 +3,8 @@
 //! A turn whose client is gone runs to its end. A prompt that waits belongs to its connection: it is dropped with it,
 //! so nothing that nobody waits for is started.
 //!
-//! After a cancelled turn the next prompt waits until the agent is quiet: one was seen to send 1.8 MB of the cancelled
-//! turn after that turn's answer, which no one could tell from the next turn's own.
+//! After a turn the next prompt waits until the agent is quiet: one was seen to send 1.8 MB of a cancelled turn after that turn's
+//! answer, which no one could tell from the next turn's own.
 
 use std::collections::VecDeque;
 
@@ -16,8 +16,11 @@ use crate::acp::fault::{Fault, error_line};
 use crate::acp::frame::{self, Frame};
 use crate::codes::{Delivery, rpc};
 
-/// How long an agent must be quiet after a cancelled turn, in milliseconds.
+/// How long an agent must be quiet after a cancelled turn, and after what it says behind any turn's answer, in milliseconds.
 pub(super) const QUIET: u64 = 100;
+
+/// How long after a turn that ended by itself: what follows its answer follows at once.
+pub(super) const PAUSE: u64 = 20;
 
 /// How long it may keep the next prompt waiting by not being quiet, in milliseconds.
 pub(super) const NOISY: u64 = 2_000;
@@ -36,7 +39,7 @@ struct Running {
     cancelled: bool,
 }
 
-/// The time after a cancelled turn.
+/// The time after a turn.
 #[derive(Debug, Clone, Copy)]
 struct Settling {
     until: u64,
@@ -53,7 +56,7 @@ pub(super) struct Waiting {
     arrival: u64,
     /// The client's line as it came.
     line: Vec<u8>,
-    /// The tool call id of the visible notice; none where it only waits for a cancelled turn's rest.
+    /// The tool call id of the visible notice; none where it only waits for the rest of a turn.
     notice: Option<String>,
 }
 
@@ -202,21 +205,16 @@ impl Server {
         self.say_notices(out);
     }
 
-    /// The agent answered a prompt: the next one's turn.
-    pub(super) fn turn_ended(&mut self, call: u64, now: u64, out: &mut Vec<Action>) {
+    /// The agent answered a prompt.
+    pub(super) fn turn_ended(&mut self, call: u64, now: u64) {
         let Some(ended) = self.turns.running.take_if(|running| running.call == call) else {
             return;
         };
-        if ended.cancelled {
-            let until = now.saturating_add(QUIET);
-            let at_most = now.saturating_add(NOISY);
-            self.turns.settling = Some(Settling { until, at_most });
-        } else {
-            self.start_next(out);
-        }
+        let until = now.saturating_add(if ended.cancelled { QUIET } else { PAUSE });
+        self.turns.settling = Some(Settling { until, at_most: now.saturating_add(NOISY) });
     }
 
-    /// Starts the next prompt where the time after a cancelled turn is over.
+    /// Starts the next prompt where the time after a turn is over.
     pub(super) fn settle(&mut self, now: u64, out: &mut Vec<Action>) {
         if self.turns.settling.take_if(|settling| settling.until <= now).is_some() {
             self.start_next(out);

@@ -22,6 +22,9 @@ use super::outbox::Item;
 use file::Journal;
 use writer::{Done, Errand, Writer};
 
+/// What a client is told whose replay cannot be read.
+pub const UNREADABLE: &str = "the conversation's past cannot be read: attach anew";
+
 /// The journals of a worker.
 #[derive(Debug)]
 pub struct Journals {

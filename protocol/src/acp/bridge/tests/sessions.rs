@@ -134,6 +134,32 @@ fn what_is_kept_before_a_session_new_is_answered_is_bounded_in_bytes_and_its_los
 }
 
 #[test]
+fn once_a_line_is_held_no_more_none_after_it_is_and_the_next_conversation_begins_anew() {
+    let mut stage = Stage::initialized(Some("thread"));
+    let session = SessionId::random();
+    let new = |stage: &mut Stage| stage.asks("session/new", json!({"cwd":"/x","mcpServers":[]}));
+    let mut id = new(&mut stage);
+    let link = stage.attaches(&session, None, true);
+    for agent in ["agent-1", "agent-2"] {
+        // The second finds no room; the third would.
+        for (number, length) in [(1, 10), (2, 17 << 20), (3, 10)] {
+            let update = json!({"number":number,"filler":"x".repeat(length)});
+            let params = json!({"sessionId":agent,"update":update});
+            stage.worker(link, &json!({"method":"session/update","params":params}));
+        }
+        stage.answers(link, id, json!({"sessionId":agent}));
+        let told = stage.told();
+        let shown: Vec<_> =
+            told[1..].iter().map(|line| &line["params"]["update"]["number"]).collect();
+        assert_eq!(shown, [1], "a beginning, with nothing missing before its end");
+        stage.prompts(&session);
+        let told = stage.told();
+        assert!(told.len() == 1 && told[0].to_string().contains("the rest of that is lost"));
+        id = new(&mut stage);
+    }
+}
+
+#[test]
 fn an_earlier_process_session_is_loaded_by_its_casemate_id() {
     let mut stage = Stage::initialized(None);
     let session = SessionId::random();

@@ -22,6 +22,7 @@ fn an_overlong_answer_is_an_error_for_its_asker_and_the_next_turn_goes_on() {
         told[1].starts_with(r#"1< {"jsonrpc":"2.0","id":2,"error":{"code":-32603,"#),
         "{told:?}"
     );
+    room.now = PAUSE;
     assert!(
         room.client(1, &prompt("3", "s", "again")).iter().any(|line| line.contains(r#""id":4"#))
     );

@@ -2,6 +2,7 @@
 //! `start`, `agent< LINE` (to the agent), `1< LINE` (to client 1), `close 1 4001`, `journal S LINE`, `forget S`,
 //! `replay 1 S`, `save S PROMPTED` (and what is untold), `log`. What is recorded of prompts is asked for and noted apart.
 
+use super::turns::PAUSE;
 use super::*;
 
 mod asks;
@@ -140,7 +141,19 @@ impl Room {
         self.event(Event::Disconnected(Conn(conn)))
     }
 
+    /// An agent that is quiet once it has ended a turn: what that leads to is told as well.
     fn agent(&mut self, line: &str) -> Vec<String> {
+        let mut shown = self.hears(line);
+        let now = self.now;
+        if self.server.deadline() == Some(now + PAUSE) {
+            self.now += PAUSE;
+            shown.extend(self.event(Event::Tick));
+            self.now = now;
+        }
+        shown
+    }
+
+    fn hears(&mut self, line: &str) -> Vec<String> {
         self.event(Event::FromAgent(&line.as_bytes().to_vec().into()))
     }
 

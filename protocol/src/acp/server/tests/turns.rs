@@ -1,6 +1,6 @@
 //! One turn at a time.
 
-use super::super::turns::{MOST_BYTES, MOST_WAITING, NOISY, QUIET};
+use super::super::turns::{MOST_BYTES, MOST_WAITING, NOISY, PAUSE, QUIET};
 use super::*;
 
 #[test]
@@ -163,6 +163,22 @@ fn after_a_cancelled_turn_the_next_prompt_waits_until_the_agent_is_quiet() {
         room.event(Event::Tick),
         [said("s", "next"), format!("agent< {}", prompt("4", "s", "next"))]
     );
+    assert_eq!(room.server.deadline(), None);
+}
+
+#[test]
+fn what_an_agent_says_behind_any_answer_is_in_no_turn_of_a_prompt_that_waits() {
+    let mut room = Room::in_turn();
+    room.client(1, &prompt("3", "s", "next"));
+    assert_eq!(room.hears(&done(3)), [format!("1< {}", done(2))]);
+    room.now = PAUSE - 1;
+    let late = update("s", "agent_message_chunk", "late");
+    assert_eq!(room.hears(&late), [format!("journal s {late}")]);
+    room.now = PAUSE;
+    assert_eq!(room.event(Event::Tick), none(), "it was not quiet");
+    room.now = PAUSE - 1 + QUIET;
+    let next = room.event(Event::Tick);
+    assert_eq!(*next.last().unwrap(), format!("agent< {}", prompt("4", "s", "next")));
     assert_eq!(room.server.deadline(), None);
 }
 
