@@ -1,16 +1,18 @@
 //! Reads the worker's configuration and refuses what cannot work, before anything is made.
 
+use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use casemate_protocol::ids::{Generation, Incarnation, SessionId};
 use casemate_protocol::policy::{Policy, Port};
 use casemate_protocol::ports::PortPool;
 use casemate_protocol::sharing::SharedWorkerConfig;
-use casemate_protocol::slot::SlotConfig;
+use casemate_protocol::slot::{Bind, Content, SlotConfig, Terms};
 use casemate_protocol::tier::Tier;
 use casemate_protocol::tls::Certificate;
-use casemate_protocol::worker::{Keys, Repository, StartError, WorkerConfig};
+use casemate_protocol::worker::{AgentCommand, Keys, Repository, StartError, WorkerConfig};
 use casemate_tls::server::Acceptor;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -69,6 +71,39 @@ pub fn read_slot(file: &Path) -> Result<SlotConfig, StartError> {
     let lists = config.programs.iter().chain(&config.skills).chain(&config.home_template);
     all_absolute(lists.chain(config.secrets.values()))?;
     Ok(config)
+}
+
+/// Checks of a slot what does not depend on whose it will be: as [`examine`] and [`check_presence`] do of the session that it is bound to.
+/// The configuration of a session of nobody's comes of it.
+///
+/// # Errors
+/// [`StartError`] with what to mend.
+pub fn examine_slot(config: &SlotConfig, content: Content) -> Result<WorkerConfig, StartError> {
+    let nobodys = Bind {
+        slot: config.name.clone(),
+        session: SessionId::random(),
+        incarnation: Incarnation(0),
+        generation: Generation(0),
+        expires: 0,
+        canary: None,
+        answered: None,
+        terms: Terms {
+            repository: None,
+            agent: AgentCommand { argv: vec!["agent".to_owned()], env: BTreeMap::new() },
+            policy_revision: None,
+            skills_revision: None,
+            connect: Vec::new(),
+            origins: Vec::new(),
+            permission_ttl: 0,
+            kept: 0,
+            blocked_ttl: 0,
+            grace: 0,
+        },
+    };
+    let whole = config.bound(nobodys, content);
+    examine(&whole)?;
+    check_presence(&whole)?;
+    Ok(whole)
 }
 
 /// Reads from a file, or from stdin until its end.

@@ -194,6 +194,12 @@ pub enum BindRefusal {
         /// Their revision.
         found: Option<String>,
     },
+    /// What the slot mounts was changed while it waited, to what cannot be used.
+    #[error("what the slot mounts cannot be used any more: {error}")]
+    Content {
+        /// Why.
+        error: String,
+    },
     /// The worker is ending.
     #[error("the worker is ending: take another slot")]
     Ending,
@@ -255,7 +261,8 @@ impl BindRefusal {
             | Self::LocalCanary { .. }
             | Self::OtherCanary { .. }
             | Self::OtherPolicy { .. }
-            | Self::OtherSkills { .. } => 422,
+            | Self::OtherSkills { .. }
+            | Self::Content { .. } => 422,
             Self::Ending => 503,
         }
     }

@@ -144,7 +144,8 @@ impl SlotConfig {
             connect: terms.connect,
             listen: self.listen,
             tls: None::<Certificate>,
-            plain: self.plain,
+            // The slot's own certificate is served with.
+            plain: self.plain || self.tls.is_some(),
             origins: terms.origins,
             permission_ttl: terms.permission_ttl,
             kept: terms.kept,

@@ -10,7 +10,7 @@
 //! | `GET /readyz` | none | 200 while it waits for a bind, or takes prompts; else 503 |
 //! | `POST /v1/bind`, the body is a signed [`Bind`] | the body's own signature | JSON lines of [`BindEvent`], or a [`BindRefusal`] with its status |
 //! | `GET /v1/status` | the slot's own ([`SlotClaims`]) | [`SlotStatus`] |
-//! | `POST /v1/keys` | the slot's own | 204: binds and tokens must carry a signature of one of these keys from now on |
+//! | `POST /v1/keys` | the slot's own | 204: binds and tokens must carry a signature of one of these keys as long as this process lives; 429 where they change too often |
 //! | `POST /v1/stop` | the slot's own | 202; then the worker ends |
 //! | all that a worker of one session has | that session's | from `ready` on, as [`crate::worker`] says |
 //!

@@ -26,9 +26,9 @@ pub struct SlotStatus {
     pub boot: BootId,
     /// Whether it waits.
     pub phase: SlotPhase,
-    /// The slot's policy.
+    /// The slot's policy, as it was when it was last read: at the start, and when a bind came.
     pub policy_revision: String,
-    /// The slot's skills.
+    /// The slot's skills, likewise.
     pub skills_revision: Option<String>,
     /// How the supervisor is shielded and what of the Pod was measured: one line a mechanism.
     pub enforcement: Vec<String>,

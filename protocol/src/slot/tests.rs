@@ -215,6 +215,7 @@ fn every_answer_is_read_again_as_it_was_said() {
         ),
         (BindRefusal::OtherPolicy { found: "0".to_owned() }, 422),
         (BindRefusal::OtherSkills { found: None }, 422),
+        (BindRefusal::Content { error: "gone".to_owned() }, 422),
         (BindRefusal::Ending, 503),
     ];
     for (refusal, status) in refusals {

@@ -27,6 +27,7 @@ use crate::relay::journal::Journals;
 use crate::relay::prompts::Prompts;
 use crate::relay::saved;
 use crate::relay::view::View;
+use crate::skills::Skills;
 
 /// Orders are few and small.
 const ORDERS: usize = 16;
@@ -61,6 +62,8 @@ pub struct Hosted {
     pub audit: Audit,
     /// What it would be refused, where it is learned from.
     pub learner: Option<Arc<Learner>>,
+    /// What it reads.
+    skills: Option<Skills>,
 }
 
 /// Begins to serve a session. The future is its generation, which completes with its exit code.
@@ -144,6 +147,7 @@ pub fn start(
         attachments,
         audit: audit.clone(),
         learner: ready.learner,
+        skills: ready.skills,
     });
     let generation = async move {
         let _held = held;
@@ -173,7 +177,7 @@ fn status(ready: &Ready, boot: BootId) -> WorkerStatus {
         prompted: false,
         commanded: false,
         policy_revision: ready.policy_revision.clone(),
-        skills_revision: ready.skills_revision.clone(),
+        skills_revision: ready.skills.as_ref().and_then(|skills| skills.revision(|_| ())),
         enforcement: ready.enforcement.clone(),
         matrix: Some(ready.matrix.clone()),
         evidence: None,
@@ -224,7 +228,14 @@ impl Hosted {
             evidence,
             audit_head: self.audit.head(),
             usage: self.bounds.usage(),
+            skills_revision: self.skills_revision(),
             ..self.fixed.clone()
         })
+    }
+
+    /// Of what the agent reads now: a kubelet changes it under its hands.
+    fn skills_revision(&self) -> Option<String> {
+        let changed = |now: &str| self.audit.record(Event::skills_in_force(now));
+        self.skills.as_ref()?.revision(changed)
     }
 }

@@ -38,10 +38,11 @@ use crate::process::reaper::Session;
 use crate::provision::{Marker, Provisioner, Resolved, Seed};
 use crate::report::Report;
 use crate::shared::Turn;
+use crate::skills::Skills;
 use crate::slot::pod;
 use crate::told::Told;
 use crate::words::chain;
-use crate::{shield, skills, walls};
+use crate::{shield, walls};
 
 /// What a session is made of.
 #[derive(Debug)]
@@ -121,8 +122,8 @@ pub struct Ready {
     pub tier: Tier,
     /// Of the policy.
     pub policy_revision: String,
-    /// Of the skills.
-    pub skills_revision: Option<String>,
+    /// The skills.
+    pub skills: Option<Skills>,
     /// One line a mechanism.
     pub enforcement: Vec<String>,
     /// What the walls stop.
@@ -251,11 +252,11 @@ pub async fn make(making: Making<'_>) -> Result<Ready, StartError> {
     // After the probe, which tries Landlock alone on it.
     let state = State::keep(&layout, withdrawal)?;
 
-    let skills_revision = skills_revision(&layout)?;
-    let skills = layout.skills.as_ref().zip(skills_revision.as_deref());
-    let skills = skills.map(|((_, path), revision)| (path.as_path(), revision));
+    let (skills, revision) = read_skills(&layout)?.unzip();
+    let shown = layout.skills.as_ref().zip(revision.as_deref());
+    let shown = shown.map(|((_, path), revision)| (path.as_path(), revision));
     let variables: Vec<(String, String)> = environment::trusting(
-        environment::variables(&config, ports, given, skills),
+        environment::variables(&config, ports, given, shown),
         &layout.inside.work,
     )
     .into_iter()
@@ -293,7 +294,7 @@ pub async fn make(making: Making<'_>) -> Result<Ready, StartError> {
         recipe,
         inspector,
         tier,
-        skills_revision,
+        skills,
         enforcement,
         matrix,
     })
@@ -361,11 +362,14 @@ fn path_of(variables: &[(String, String)]) -> String {
     path.map_or_else(|| DEFAULT_PATH.to_owned(), |(_, value)| value.clone())
 }
 
-fn skills_revision(layout: &Layout) -> Result<Option<String>, StartError> {
+fn read_skills(layout: &Layout) -> Result<Option<(Skills, String)>, StartError> {
     let Some((outside, inside)) = &layout.skills else { return Ok(None) };
-    skills::revision(inside).map(Some).map_err(|error| StartError::Config {
+    let trouble = |error: &dyn std::fmt::Display| StartError::Config {
         message: format!("skills {}: {error}: check its owner and mode", outside.display()),
-    })
+    };
+    let skills = Skills::read(inside).map_err(|error| trouble(&error))?;
+    let revision = skills.revision(|_| ()).ok_or_else(|| trouble(&"it was changed meanwhile"))?;
+    Ok(Some((skills, revision)))
 }
 
 fn words(list: Vec<String>) -> Result<Vec<CString>, StartError> {

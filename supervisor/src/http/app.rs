@@ -2,11 +2,11 @@
 //!
 //! Owns nothing that changes but counters; what goes on is the sessions' to say.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use casemate_protocol::audit::Event;
+use casemate_protocol::audit::{Event, Limiter};
 use casemate_protocol::ids::BootId;
 use casemate_protocol::origin::PLAIN;
 use casemate_protocol::slot::SlotPhase;
@@ -48,6 +48,8 @@ pub struct App {
     slot: Option<Rc<Slot>>,
     /// The worker's log.
     pub audit: Audit,
+    /// What was changed by callers.
+    changes: RefCell<Limiter>,
     since: Instant,
     connections: Cell<u64>,
 }
@@ -73,6 +75,7 @@ impl App {
             shared: None,
             slot: None,
             audit,
+            changes: RefCell::default(),
             since: Instant::now(),
             connections: Cell::new(0),
         }
@@ -199,6 +202,17 @@ impl App {
 
     pub(super) fn count_refused(&self) {
         add(&self.refused, 1);
+    }
+
+    /// Where something is changed more often than is written down, the answer to that: whoever has a token could else push everything else out
+    /// of the audit log.
+    pub(super) fn too_many_changes(&self, endpoint: &'static str) -> Option<Answer> {
+        if self.changes.borrow_mut().admit(endpoint, self.uptime_ms()).is_some() {
+            return None;
+        }
+        self.count_refused();
+        self.audit.record(Event::turned_away(endpoint, "changed too often"));
+        Some(text(StatusCode::TOO_MANY_REQUESTS, "changed too often: try again in a minute"))
     }
 
     /// A worker of one session is as ready as that session; one of many, as long as it takes sessions in; one that waits, as long as it

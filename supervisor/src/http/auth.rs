@@ -68,6 +68,12 @@ impl Gate {
         self.keys.replace(keys);
     }
 
+    /// Whether just these are accepted now.
+    #[must_use]
+    pub fn accepts(&self, keys: &[PublicKey]) -> bool {
+        *self.keys.borrow() == keys
+    }
+
     /// What the first key says whose signature a token carries.
     fn verified<T>(
         &self,

@@ -73,6 +73,12 @@ pub(super) async fn keys(app: &App, request: Request<Incoming>) -> Answer {
         let words = format!("accept holds one to {} keys", Keys::MOST);
         return text(StatusCode::BAD_REQUEST, &words);
     }
+    if app.gate.accepts(&keys.accept) {
+        return empty(StatusCode::NO_CONTENT);
+    }
+    if let Some(answer) = app.too_many_changes("/v1/keys") {
+        return answer;
+    }
     let names: Vec<String> = keys.accept.iter().map(|key| String::from(*key)).collect();
     app.audit.record(Event::keys_in_force(&names));
     app.gate.accept(keys.accept);

@@ -1,4 +1,5 @@
-//! What a slot's configuration names, read while the worker waits, so that a bind costs none of it.
+//! What a slot's configuration names: read at the start, so that a worker that cannot use it waits for nobody, and once more when a bind comes,
+//! since a kubelet changes what is mounted while the worker waits.
 
 use std::collections::BTreeMap;
 use std::fs;

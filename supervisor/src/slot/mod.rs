@@ -44,7 +44,7 @@ pub struct Slot {
     /// This start.
     pub boot: BootId,
     /// What the configuration names.
-    pub found: Found,
+    found: RefCell<Rc<Found>>,
     /// How the supervisor is shielded and what of the Pod was measured: one line a mechanism.
     pub enforcement: Vec<String>,
     /// The Pod's.
@@ -87,7 +87,7 @@ impl Slot {
             config,
             id,
             boot: BootId::random(),
-            found,
+            found: RefCell::new(Rc::new(found)),
             enforcement,
             address,
             floors,
@@ -106,10 +106,14 @@ impl Slot {
     /// # Errors
     /// [`BindRefusal`].
     pub fn bind(&self, asked: Bind, from: IpAddr) -> Result<Rc<Told>, BindRefusal> {
+        if self.phase() == SlotPhase::Waiting && asked.slot == self.id {
+            self.look_again()?;
+        }
+        let found = self.found();
         let own = Own {
             slot: &self.id,
-            policy: &self.found.policy.revision,
-            skills: self.found.skills.as_deref(),
+            policy: &found.policy.revision,
+            skills: found.skills.as_deref(),
             canary: self.config.canary != Canary::NotTried,
             address: self.address,
         };
@@ -130,6 +134,19 @@ impl Slot {
         *taken = Some(Taken { bind: asked, told: Rc::clone(&told) });
         self.came.notify_one();
         Ok(told)
+    }
+
+    /// What the configuration names, as it was when it was last looked at: at the start, and when the bind came.
+    #[must_use]
+    pub fn found(&self) -> Rc<Found> {
+        Rc::clone(&self.found.borrow())
+    }
+
+    fn look_again(&self) -> Result<(), BindRefusal> {
+        let found = content::read(&self.config)
+            .map_err(|error| BindRefusal::Content { error: error.to_string() })?;
+        self.found.replace(Rc::new(found));
+        Ok(())
     }
 
     /// Completes with the bind when there is one.
@@ -217,8 +234,8 @@ impl Slot {
             name: self.config.name.clone(),
             boot: self.boot.clone(),
             phase: self.phase(),
-            policy_revision: self.found.policy.revision.clone(),
-            skills_revision: self.found.skills.clone(),
+            policy_revision: self.found().policy.revision.clone(),
+            skills_revision: self.found().skills.clone(),
             enforcement: self.enforcement.clone(),
         }
     }

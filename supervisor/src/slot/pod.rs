@@ -1,10 +1,11 @@
 //! That this is a Pod of its own, as tier `pod` says: measured, not believed.
 //!
 //! What keeps sessions apart in this tier is made by the kubelet. Shown here: a pid namespace that is not the node's, with this process
-//! as its init; a network namespace that has the Pod's address and not the node's. That nothing of the node, of other Pods and of
-//! a service account is there is tried later, from behind the agent's wall ([`ELSEWHERE`]).
+//! as its init; a network namespace that has the Pod's address and not the node's; that nothing of the node, of other Pods and of
+//! a service account is there, which is tried again later, from behind the agent's wall ([`ELSEWHERE`]).
 
 use std::fs;
+use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 
 use casemate_protocol::ids::SlotId;
@@ -60,6 +61,13 @@ pub fn measure() -> Result<Measured, StartError> {
             "this process is not the init of a pid namespace of its own: let the Pod share none",
         ));
     }
+    if let Some((path, there)) =
+        ELSEWHERE.into_iter().find_map(|path| Some((path, is_there(path)?)))
+    {
+        return Err(missing(&format!(
+            "{path} is in the Pod ({there}): mount nothing of the node and no service account's token"
+        )));
+    }
     let (own, nodes) = (address(variable::POD_IP)?, address(variable::HOST_IP)?);
     if let Err(errno) = is_here(own) {
         return Err(missing(&format!("the Pod's address {own} is not in its network ({errno})")));
@@ -80,6 +88,15 @@ pub fn measure() -> Result<Measured, StartError> {
         format!("network namespace of the Pod's own: has {own} and not the node's {nodes}"),
     ];
     Ok(Measured { lines, address: own })
+}
+
+/// How it shows that there is something; what cannot be looked at is taken to be there.
+fn is_there(path: &str) -> Option<String> {
+    match fs::symlink_metadata(path) {
+        Ok(_) => Some("it is there".to_owned()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => Some(error.to_string()),
+    }
 }
 
 fn address(name: &str) -> Result<IpAddr, StartError> {

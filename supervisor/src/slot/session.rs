@@ -61,9 +61,17 @@ impl Session<'_> {
         slot.keep(taken).await?;
         let network = self.closed().await?;
         let bind = taken.bind.clone();
-        let config = slot.config.bound(bind, slot.found.content.clone());
+        let found = slot.found();
+        let config = slot.config.bound(bind, found.content.clone());
         let audit = self.audit.of(&config.session, config.generation);
         let mut ready = self.make(config).await?;
+        let skills = ready.skills.as_ref().and_then(|skills| skills.revision(|_| ()));
+        if skills != found.skills {
+            return Err(StartError::Config {
+                message: "the skills were changed after the bind was taken: bind another slot"
+                    .into(),
+            });
+        }
         ready.enforcement.push(network);
         let (hosted, generation) = live::start(ready, slot.boot.clone(), &audit)?;
         self.registry.add(Rc::clone(&hosted));

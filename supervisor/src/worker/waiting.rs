@@ -10,7 +10,7 @@ use casemate_protocol::codes::exit;
 use casemate_protocol::ids::{SessionId, SlotId};
 use casemate_protocol::slot::{SlotConfig, paths};
 use casemate_protocol::tier::Tier;
-use casemate_protocol::worker::{StartError, StartEvent};
+use casemate_protocol::worker::{StartError, StartEvent, WorkerConfig};
 use casemate_sandbox::Spawner;
 use casemate_sandbox::lock::HeldLock;
 use casemate_sandbox::shield::calls::Role;
@@ -24,6 +24,7 @@ use crate::hosted::ready;
 use crate::hosted::registry::Registry;
 use crate::http::app::App;
 use crate::http::auth::Gate;
+use crate::layout::Layout;
 use crate::ports::Claim;
 use crate::probe::range::Ground;
 use crate::process::reaper::{self, Reaper};
@@ -34,7 +35,7 @@ use crate::slot::content::{self, Found};
 use crate::slot::pod::{self, Measured};
 use crate::slot::{Session, Slot, Taken};
 use crate::words::chain;
-use crate::{config, directories};
+use crate::{config, directories, walls};
 
 /// How long those who asked for the session have to hear why there is none.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -61,7 +62,9 @@ fn begin(file: &Path) -> Result<u8, StartError> {
     });
     let begun = floors.and_then(|floors| {
         let found = content::read(&config)?;
-        Before { config, id, file: file.to_owned(), found, floors, lock, measured }.live(&audit)
+        let nobodys = config::examine_slot(&config, found.content.clone())?;
+        Before { config, id, file: file.to_owned(), found, nobodys, floors, lock, measured }
+            .live(&audit)
     });
     audit.keep(begun)
 }
@@ -72,6 +75,8 @@ struct Before {
     id: SlotId,
     file: PathBuf,
     found: Found,
+    /// A session's as it would be, of nobody.
+    nobodys: WorkerConfig,
     floors: BTreeMap<SessionId, Floor>,
     lock: HeldLock,
     measured: Measured,
@@ -90,7 +95,7 @@ struct Waiting {
 
 impl Before {
     fn live(self, audit: &Audit) -> Result<u8, StartError> {
-        let Self { config, id, file, found, floors, lock, measured } = self;
+        let Self { config, id, file, found, nobodys, floors, lock, measured } = self;
         let supervisor = Supervisor::start(config.ports, &lock)?;
         // Before any agent is there to see where.
         let ground = Ground::make(Path::new(paths::RUN), None)?;
@@ -100,6 +105,11 @@ impl Before {
         // After the spawner and the porter, which would inherit it; before anything that somebody else wrote is read.
         let filter = confine(Role::Supervisor)
             .map_err(|error| StartError::Shield { message: chain(&error) })?;
+        // Where this kernel has no wall such as the policy wants, nobody is to be told to wait for one.
+        let layout = Layout::in_pod(&nobodys);
+        let mut places = layout.places(&nobodys, Some(&file), supervisor.claim.own());
+        places.never.extend([paths::SLOT, paths::KEY].map(PathBuf::from));
+        walls::build(&found.policy, &places, None)?;
         let shield = supervisor.shield.summary().into_iter();
         let enforcement = shield.chain([filter.to_string(), porter.confined().to_string()]);
         let Measured { lines, address } = measured;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use casemate_protocol::ids::{Generation, Incarnation, SessionId, SlotId};
@@ -26,17 +26,19 @@ use crate::client::Client;
 use crate::harness::{LONG, POOL, Worker, agent_program, call, raw};
 use crate::pod_network::Network;
 
-/// `$1`: the Pod's root to be; `$2`: the volume; `$3`: the slot's Secret; `$4`: programs; `$5`: the supervisor.
+/// `$1`: the Pod's root to be; `$2`: the volume; `$3`: the slot's Secret; `$4`: programs; `$5`: skills; `$6`: the supervisor; `$7`: where
+/// traces go, or nothing; the rest stands before the supervisor.
 const POD: &str = r#"
 set -e
-root=$1 volume=$2 secret=$3 programs=$4 supervisor=$5
+root=$1 volume=$2 secret=$3 programs=$4 skills=$5 supervisor=$6 traces=$7
+shift 7
 mount -t tmpfs -o mode=755 tmpfs "$root"
 cd "$root"
 for dir in usr bin sbin lib lib32 lib64 libx32 etc; do
     if [ -L "/$dir" ]; then cp -a "/$dir" "$dir"
     elif [ -d "/$dir" ]; then mkdir "$dir"; mount --rbind "/$dir" "$dir"; fi
 done
-mkdir -p proc dev var/run work home/agent tmp casemate/state casemate/run casemate/slot casemate/bin programs
+mkdir -p proc dev var/run work home/agent tmp casemate/state casemate/run casemate/slot casemate/bin programs skills
 mount -t proc proc proc
 mount --rbind /dev dev
 part() {
@@ -46,15 +48,16 @@ part() {
     mount --bind "$volume/$1" "$root$2"
 }
 part work /work; part home /home/agent; part scratch /tmp; part state /casemate/state; part run /casemate/run
-for ro in "$secret:casemate/slot" "$programs:programs"; do
+for ro in "$secret:casemate/slot" "$programs:programs" "$skills:skills"; do
     mount --bind "${ro%%:*}" "${ro##*:}"
     mount -o remount,bind,ro "${ro##*:}"
 done
 touch casemate/bin/casemate-supervisor
 mount --bind "$supervisor" casemate/bin/casemate-supervisor
 [ -z "$EXTRA" ] || mkdir -p "$root/$EXTRA"
+[ -z "$traces" ] || { mkdir traces; mount --bind "$traces" traces; }
 mount -o remount,ro "$root"
-exec chroot "$root" setpriv --reuid 1000 --regid 1000 --clear-groups --no-new-privs --bounding-set=-all \
+exec chroot "$root" setpriv --reuid 1000 --regid 1000 --clear-groups --no-new-privs --bounding-set=-all "$@" \
     /casemate/bin/casemate-supervisor worker --slot /casemate/slot/config.json
 "#;
 
@@ -81,7 +84,7 @@ impl Pod {
             return None;
         }
         let root = tempfile::Builder::new().prefix("casemate-test-").tempdir().unwrap();
-        for name in ["root", "volume", "slot"] {
+        for name in ["root", "volume", "slot", "skills"] {
             fs::create_dir(root.path().join(name)).unwrap();
         }
         let secret = SigningSecret::generate();
@@ -118,7 +121,8 @@ impl Pod {
         Some(pod)
     }
 
-    fn at(&self, name: &str) -> PathBuf {
+    /// What is `/casemate/slot` and `/skills` in there: `slot`, `skills`.
+    pub(crate) fn at(&self, name: &str) -> PathBuf {
         self.root.path().join(name)
     }
 
@@ -157,7 +161,9 @@ impl Pod {
             .args(["--mount", "--pid", "--fork", "--kill-child", "sh", "-c", POD, "sh"])
             .args([self.at("root"), self.at("volume"), self.at("slot")])
             .arg(programs.parent().unwrap())
+            .arg(self.at("skills"))
             .arg(env!("CARGO_BIN_EXE_casemate-supervisor"))
+            .args(traced())
             .env(variable::POD_UID, &self.uid)
             .env(variable::POD_IP, own.to_string())
             .env(variable::HOST_IP, &self.node)
@@ -270,6 +276,14 @@ impl Pod {
         assert_eq!(code, 200, "{body}");
         serde_json::from_str(&body).unwrap()
     }
+}
+
+/// Where traces go, and what has to stand before the supervisor for them: it is there under another name.
+fn traced() -> Vec<String> {
+    let mut words = crate::traced::before("worker");
+    let Some(file) = words.pop() else { return vec![String::new()] };
+    let folder = Path::new(&file).parent().unwrap().display().to_string();
+    std::iter::once(folder).chain(words).chain(["/traces/trace".to_owned()]).collect()
 }
 
 /// What is said in answer to a bind.

@@ -2,14 +2,17 @@
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use casemate_protocol::ids::{Generation, Incarnation, RefusalId, SessionId, SlotId};
-use casemate_protocol::slot::{Bind, BindEvent, BindRefusal, SlotClaims, SlotPhase};
+use casemate_protocol::policy::DEVELOPER;
+use casemate_protocol::slot::{
+    Bind, BindEvent, BindRefusal, SlotClaims, SlotConfig, SlotPhase, SlotPolicy,
+};
 use casemate_protocol::tier::Tier;
-use casemate_protocol::token::{Audience, SigningSecret};
+use casemate_protocol::token::{Audience, PublicKey, SigningSecret};
 use casemate_protocol::worker::{Quiesce, StartError, StartEvent, WorkerStatus};
 use casemate_tls::issue::issue;
 use nix::sys::signal::Signal;
@@ -342,7 +345,7 @@ fn a_pod_that_stays_open_serves_nobody_and_ends() {
 
 /// What a Pod is said to be is looked at: the node's network, and what is the node's, make it none.
 #[test]
-fn what_is_no_pod_of_its_own_waits_for_nobody_or_serves_nobody() {
+fn what_is_no_pod_of_its_own_waits_for_nobody() {
     let Some(mut pod) = Pod::new() else { return };
     pod.node = "127.0.0.1".to_owned();
     let mut worker = pod.start();
@@ -356,10 +359,10 @@ fn what_is_no_pod_of_its_own_waits_for_nobody_or_serves_nobody() {
 
     pod.node = "198.51.100.7".to_owned();
     pod.extra = "var/lib/kubelet".to_owned();
-    let (mut worker, address) = pod.wait();
-    let events = pod.events(address, &pod.bind());
-    let Some(BindEvent::Failed { error: StartError::Tier { message, .. } }) = events.last() else {
-        panic!("{events:?}");
+    let mut worker = pod.start();
+    let event = worker.outcome();
+    let StartEvent::Failed { error: StartError::Tier { message, .. } } = event else {
+        panic!("{event:?}");
     };
     assert!(message.contains("/var/lib/kubelet is in the Pod"), "{message}");
     assert_eq!(worker.wait().code(), Some(78));
@@ -372,10 +375,128 @@ fn what_is_no_pod_of_its_own_waits_for_nobody_or_serves_nobody() {
     assert_eq!(worker.wait().code(), Some(64));
 }
 
+/// It fails before it is ready, and its last line on stdout is what a kubelet shows as the termination message.
+#[test]
+fn a_slot_whose_content_cannot_hold_waits_for_nobody() {
+    let Some(mut pod) = Pod::new() else { return };
+    let rule = |path: &str| {
+        format!("{DEVELOPER}\n[[path]]\npath = \"{path}\"\naccess = [\"read\"]\nreason = \"r\"\n")
+    };
+    for (name, text) in [
+        ("whole", DEVELOPER.to_owned()),
+        ("grants", rule("/casemate/state")),
+        ("broken", format!("unknown = 1\n{DEVELOPER}")),
+        // Only where a wall is built does it show.
+        ("wall", rule("/nowhere") + "required = true\n"),
+    ] {
+        fs::write(pod.at("slot").join(name), text).unwrap();
+    }
+    let whole = pod.config.clone();
+    let file = |name: &str, revision: Option<String>| SlotPolicy::File {
+        path: format!("/casemate/slot/{name}").into(),
+        revision,
+    };
+    let nowhere = || Some("/nowhere".into());
+    let mut cases = vec![
+        ("home_template", SlotConfig { home_template: nowhere(), ..whole.clone() }),
+        ("/nowhere", SlotConfig { skills: nowhere(), ..whole.clone() }),
+        ("programs", SlotConfig { programs: vec!["/nowhere".into()], ..whole.clone() }),
+        (
+            "/nowhere",
+            SlotConfig { secrets: [("KEY".into(), "/nowhere".into())].into(), ..whole.clone() },
+        ),
+    ];
+    for (words, policy) in [
+        ("/casemate/state", file("grants", None)),
+        ("unknown", file("broken", None)),
+        ("/nowhere", file("wall", None)),
+        ("is wanted", file("whole", Some("0".repeat(64)))),
+        ("/casemate/slot/absent", file("absent", None)),
+        ("no policy of the name", SlotPolicy::BuiltIn("lenient".into())),
+    ] {
+        cases.push((words, SlotConfig { policy, ..whole.clone() }));
+    }
+    for (words, config) in cases {
+        pod.config = config;
+        let mut worker = pod.start();
+        let event = worker.outcome();
+        let StartEvent::Failed { error } = &event else { panic!("{words}: {event:?}") };
+        assert!(error.to_string().contains(words), "{words}: {error}");
+        assert_eq!(worker.wait().code(), Some(error.exit_code().into()), "{error}");
+    }
+}
+
+/// What is mounted is read again when the bind comes: that is what is compared, used and reported.
+#[test]
+fn a_bind_is_held_against_what_is_mounted_then() {
+    let Some(mut pod) = Pod::new() else { return };
+    let file = pod.at("slot").join("policy");
+    fs::write(&file, DEVELOPER).unwrap();
+    pod.config.policy = SlotPolicy::File { path: "/casemate/slot/policy".into(), revision: None };
+    pod.config.skills = Some("/skills".into());
+    turn_skills(&pod, "..1", "one");
+    let (_worker, address) = pod.wait();
+    let waiting = pod.status(address);
+    let first = waiting.skills_revision.clone().unwrap();
+    fs::write(&file, format!("{DEVELOPER}# changed\n")).unwrap();
+    turn_skills(&pod, "..2", "two");
+
+    let mut pinned = pod.bind();
+    pinned.terms.policy_revision = Some(waiting.policy_revision.clone());
+    let refused = refusal(pod.ask(address, &pinned));
+    let BindRefusal::OtherPolicy { found: policy } = refused else { panic!("{refused}") };
+    assert_ne!(policy, waiting.policy_revision);
+    pinned.terms.policy_revision = Some(policy.clone());
+    pinned.terms.skills_revision = Some(first.clone());
+    let refused = refusal(pod.ask(address, &pinned));
+    let BindRefusal::OtherSkills { found: Some(second) } = refused else { panic!("{refused}") };
+    assert_ne!(second, first);
+    fs::write(&file, "version = 2").unwrap();
+    let refused = refusal(pod.ask(address, &pinned));
+    assert!(matches!(refused, BindRefusal::Content { .. }), "{refused}");
+    assert_eq!(pod.status(address).phase, SlotPhase::Waiting);
+    fs::write(&file, format!("{DEVELOPER}# changed\n")).unwrap();
+
+    pinned.terms.skills_revision = Some(second.clone());
+    let (mut client, conversation) = pod.serve(address, &pinned);
+    let control = pod.token(&pinned, Audience::Control);
+    let status = || -> WorkerStatus {
+        let (_, body) = call(address, "GET", "/v1/status", Some(&control), "");
+        serde_json::from_str(&body).unwrap()
+    };
+    assert_eq!(
+        (status().policy_revision, status().skills_revision),
+        (policy, Some(second.clone()))
+    );
+    let mut read = || shell(&mut client, &conversation, "cat /skills/a.md").trim().to_owned();
+    assert_eq!(read(), "two");
+    // And under the session's hands.
+    turn_skills(&pod, "..3", "three");
+    assert_eq!(read(), "three");
+    let third = status().skills_revision.unwrap();
+    assert!(third != second && third != first);
+    turn_skills(&pod, "..4", "two");
+    assert_eq!((read().as_str(), status().skills_revision), ("two", Some(second)));
+}
+
+/// As a kubelet updates a ConfigMap's volume.
+fn turn_skills(pod: &Pod, moment: &str, text: &str) {
+    let root = pod.at("skills");
+    fs::create_dir(root.join(moment)).unwrap();
+    fs::write(root.join(moment).join("a.md"), text).unwrap();
+    symlink(moment, root.join("..tmp")).unwrap();
+    fs::rename(root.join("..tmp"), root.join("..data")).unwrap();
+    let link = root.join("a.md");
+    if fs::symlink_metadata(&link).is_err() {
+        symlink("..data/a.md", link).unwrap();
+    }
+}
+
 /// The slot's certificate is a Secret's files; its SAN is the slot's name.
 #[test]
 fn the_door_shows_the_slots_certificate() {
-    let Some(mut pod) = Pod::new() else { return };
+    let Some(mut pod) = Pod::apart(30) else { return };
+    pod.config.plain = false;
     let (certificate, pin) = issue(pod.config.name.as_str()).unwrap();
     pod.give_certificate(&certificate);
     let (_worker, address) = pod.wait();
@@ -384,6 +505,36 @@ fn the_door_shows_the_slots_certificate() {
     // Nothing is bound yet: the handshake is through, the token is not.
     let attached = Client::attach_to(address, Some(&pin), &[("authorization", &token)]);
     assert_eq!(attached.err(), Some(401));
+}
+
+/// Whoever may call can neither push everything else out of the audit log, nor fill the volume with it.
+#[test]
+fn a_flood_of_refused_binds_and_of_keys_leaves_few_lines() {
+    let Some(pod) = Pod::new() else { return };
+    let (_worker, address) = pod.wait();
+    let begun = Instant::now();
+    let forged = SigningSecret::generate().sign_bind(&pod.bind());
+    for _ in 0..60 {
+        assert_eq!(refusal(send(address, &forged)), BindRefusal::Signature);
+    }
+    let (own, token) = (pod.secret.public(), pod.own_token());
+    let post = |keys: &[PublicKey]| {
+        let keys = serde_json::json!({ "accept": keys }).to_string();
+        call(address, "POST", "/v1/keys", Some(&token), &keys).0
+    };
+    // What is in force already is no change.
+    assert!((0..60).all(|_| post(&[own]) == 204));
+    let other = SigningSecret::generate().public();
+    let answers: Vec<u16> = (0..60).map(|turn| post(&[own, other][..1 + turn % 2])).collect();
+    let changed = answers.iter().filter(|code| **code == 204).count();
+    assert!(answers.contains(&429) && changed < 60, "{answers:?}");
+    let log = fs::read_to_string(pod.part("state/audit.ndjson")).unwrap();
+    let lines = |code: &str| log.lines().filter(|line| line.contains(code)).count();
+    // Ten a minute each.
+    let minutes = usize::try_from(begun.elapsed().as_secs() / 60).unwrap();
+    for code in ["keys.in_force", "call.refused"] {
+        assert!((1..=10 * (minutes + 1)).contains(&lines(code)), "{code}: {}", lines(code));
+    }
 }
 
 #[test]

@@ -20,6 +20,8 @@ use crate::resource::text::ResourceName;
 
 /// The agent's grace comes out of the Pod's; what is left is the supervisor's to reap and to flush.
 const BEYOND_GRACE: i64 = 10;
+/// Where a container fails, the end of what it printed is its termination message: a worker's last line is its error, in words and typed.
+const LAST_WORDS: &str = "FallbackToLogsOnError";
 
 /// A slot's Pod. `anchor`: the ServiceAccount's UID. `authority`: in PEM, who signed its certificate. `claim`: whose it is from the
 /// start; `None`: the pool's.
@@ -116,6 +118,7 @@ fn worker(slot: Slot<'_>, mounts: Vec<VolumeMount>) -> Container {
         resources: Some(resources(&spec.resources)),
         security_context: Some(restricted()),
         volume_mounts: Some(mounts),
+        termination_message_policy: Some(LAST_WORDS.to_owned()),
         ..Container::default()
     }
 }
@@ -136,6 +139,7 @@ fn installs(slot: Slot<'_>) -> Option<Container> {
             mount_path: paths::PROGRAM.to_owned(),
             ..VolumeMount::default()
         }]),
+        termination_message_policy: Some(LAST_WORDS.to_owned()),
         ..Container::default()
     })
 }
