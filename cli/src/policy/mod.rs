@@ -425,7 +425,7 @@ mod tests {
         for above in ["/run", "/", "/vault"] {
             let error = checked(&rule(above), home).unwrap_err();
             assert_eq!(error.position, Some((policy::DEVELOPER.lines().count() + 3, 8)), "{error}");
-            assert!(error.message.contains("where keys and tokens are mounted"), "{error}");
+            assert!(error.message.contains("where secrets are mounted"), "{error}");
         }
         checked(&rule("/run/lock"), home).unwrap();
     }

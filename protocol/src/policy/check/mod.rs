@@ -157,7 +157,7 @@ impl<'a> Checker<'a> {
         }
         if let Some(place) = secrets::below(named) {
             let why = format!(
-                "path {template} would grant {place} with it, where keys and tokens are mounted: nothing in a granted directory can be \
+                "path {template} would grant {place} with it, where secrets are mounted: nothing in a granted directory can be \
                  closed again, so name what is needed beside it"
             );
             return Err(self.wrong(path, why));
