@@ -93,7 +93,7 @@ impl Cluster {
     /// Where the network cannot be entered, which takes root, and where starting panics.
     #[must_use]
     pub fn beside<T: Send>(&self, start: impl FnOnce(IpAddr) -> T + Send) -> Option<(IpAddr, T)> {
-        let network = File::open(self.network.as_ref()?).expect("the cluster's network");
+        let network = File::open(self.network()?).expect("the cluster's network");
         let template =
             ["config", "view", "--minify", "--output", "jsonpath={.clusters[0].cluster.server}"];
         let server = self.must(&template, "");
@@ -109,6 +109,11 @@ impl Cluster {
             scope.spawn(enter).join()
         });
         Some((address, started.unwrap_or_else(|panic| std::panic::resume_unwind(panic))))
+    }
+
+    /// The network namespace in which the API server is reached, by its path.
+    pub(crate) fn network(&self) -> Option<&OsStr> {
+        self.network.as_deref()
     }
 
     /// A program where the API server can be reached, not started.

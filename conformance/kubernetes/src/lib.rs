@@ -3,6 +3,7 @@
 //! [`Cluster`] is found by the environment, [`Namespace`] is one test's room in it, and [`pod`] has the shapes of Pods
 //! that tests vary. Everything is asked of the cluster by kubectl, so that what a test does can be done by hand.
 
+pub mod api_proxy;
 mod cluster;
 mod helm;
 mod namespace;
