@@ -324,7 +324,9 @@ impl Plan {
             after: (2 + draw(30)) * room,
             freeze: [None, None, None, Some(Way::Up), Some(Way::Down)]
                 [usize::try_from(draw(5)).unwrap_or(0)],
-            piece: [1, 7, 100, 16 * 1024][usize::try_from(draw(4)).unwrap_or(3)],
+            // Millions of bytes one by one would take minutes.
+            piece: [1, 7, 100, 16 * 1024][usize::try_from(draw(4)).unwrap_or(3)]
+                .max(usize::try_from(room / 4).unwrap_or(1)),
             delay: 40 + draw(100),
         }
     }

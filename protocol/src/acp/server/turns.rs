@@ -23,7 +23,7 @@ pub(super) const QUIET: u64 = 100;
 pub(super) const PAUSE: u64 = 20;
 
 /// How long it may keep the next prompt waiting by not being quiet, in milliseconds.
-pub(super) const NOISY: u64 = 2_000;
+pub(super) const NOISY: u64 = 5_000;
 
 /// How many prompts may wait at once. People send one or two.
 pub(super) const MOST_WAITING: usize = 64;
