@@ -134,6 +134,11 @@ impl Flow {
 
     /// The next frame to send; `None` while there is nothing, or nothing may be sent.
     pub fn frame(&mut self) -> Option<Packet> {
+        self.pressing().or_else(|| self.acknowledgement())
+    }
+
+    /// As [`Self::frame`], but for an acknowledgement that may wait a moment: there is one where the flow [owes](Self::owes) it.
+    pub fn pressing(&mut self) -> Option<Packet> {
         if !self.up || self.has_left() {
             return None;
         }
@@ -151,6 +156,11 @@ impl Flow {
         if let Some(bye) = &mut self.bye
             && (!bye.patient || (self.heard && self.out.is_sent()))
         {
+            if self.heard
+                && let Some(standing) = self.inc.ack(false)
+            {
+                return Some(Packet::from(&Frame::Ack(standing)));
+            }
             bye.said = true;
             let reason = Cow::Borrowed(bye.reason.as_str());
             return Some(Packet::from(&Frame::Bye { code: bye.code, reason }));
@@ -161,8 +171,21 @@ impl Flow {
         if let Some(standing) = self.inc.ack(true) {
             return Some(Packet::from(&Frame::Ack(standing)));
         }
-        let piece = self.out.copy().or_else(|| self.out.piece());
-        piece.or_else(|| Some(Packet::from(&Frame::Ack(self.inc.ack(false)?))))
+        self.out.copy().or_else(|| self.out.piece())
+    }
+
+    /// The acknowledgement that [`Self::pressing`] has left.
+    pub fn acknowledgement(&mut self) -> Option<Packet> {
+        if !self.owes() {
+            return None;
+        }
+        Some(Packet::from(&Frame::Ack(self.inc.ack(false)?)))
+    }
+
+    /// There is an acknowledgement that may wait a moment for something that goes with it.
+    #[must_use]
+    pub fn owes(&self) -> bool {
+        self.is_open() && self.said && !self.has_left() && self.inc.owes()
     }
 
     /// Takes a frame of the peer. A message that is one piece shares its bytes.

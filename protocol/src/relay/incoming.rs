@@ -142,6 +142,18 @@ impl Incoming {
 
     /// An acknowledgement, where there is something to tell. Only an urgent one comes before data.
     pub fn ack(&mut self, urgent: bool) -> Option<Standing> {
+        let now = self.due(urgent)?;
+        self.told = now;
+        Some(now)
+    }
+
+    /// There is something to acknowledge, which need not be at once.
+    #[must_use]
+    pub fn owes(&self) -> bool {
+        self.due(false).is_some()
+    }
+
+    fn due(&self, urgent: bool) -> Option<Standing> {
         let limit = self.limit().max(self.told.limit);
         let now = Standing { seq: self.settled, limit };
         let wider = limit - self.told.limit;
@@ -150,11 +162,7 @@ impl Incoming {
         } else {
             wider > self.window / 4 || now.seq != self.told.seq
         };
-        if !due {
-            return None;
-        }
-        self.told = now;
-        Some(now)
+        due.then_some(now)
     }
 
     /// A message in the making holds room in memory anyway: only whole ones that nobody took count.

@@ -136,6 +136,16 @@ impl SupervisorEnd {
         owed.then(|| Packet::from(&Frame::Bye { code: close::NORMAL, reason: "".into() }))
     }
 
+    /// The same but for an acknowledgement that may wait ([`Flow::owes`]).
+    pub fn pressing(&mut self) -> Option<Packet> {
+        if self.state == State::Up { self.flow.pressing() } else { None }
+    }
+
+    /// Such an acknowledgement.
+    pub fn acknowledgement(&mut self) -> Option<Packet> {
+        if self.state == State::Up { self.flow.acknowledgement() } else { None }
+    }
+
     /// Time has passed.
     pub fn tick(&mut self, now: u64) {
         if self.deadline().is_some_and(|at| at <= now) {

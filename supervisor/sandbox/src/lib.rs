@@ -8,6 +8,7 @@ mod forked;
 pub mod kernel;
 pub mod listener;
 pub mod lock;
+pub mod memory;
 pub mod namespaces;
 pub mod porter;
 pub mod reap;

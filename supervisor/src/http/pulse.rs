@@ -26,6 +26,8 @@ use tokio_tungstenite::tungstenite::{Bytes, Error, Message};
 use super::sender::{Ear, Sender, apart, brief};
 
 const PING_EVERY: Duration = Duration::from_secs(20);
+/// So many bytes of a connection are read at once: a frame of 64 KiB whole, with its head and the beginning of the next.
+const READ: usize = 128 * 1024;
 /// A peer that was silent for so long is gone.
 pub(crate) const SILENT: Duration = Duration::from_secs(60);
 /// How long a peer has to answer a close.
@@ -58,7 +60,7 @@ pub(super) async fn open_apart(
 
 fn config(longest: usize) -> WebSocketConfig {
     WebSocketConfig::default()
-        .read_buffer_size(64 * 1024)
+        .read_buffer_size(READ)
         .write_buffer_size(64 * 1024)
         .max_message_size(Some(longest))
         .max_frame_size(Some(longest))

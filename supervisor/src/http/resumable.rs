@@ -4,6 +4,7 @@
 //! 60 s is gone; but here that is a cut, and the attachment waits for the next connection.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use casemate_protocol::acp::server::Conn;
 use casemate_protocol::relay::PIECE;
@@ -12,7 +13,7 @@ use futures_util::{SinkExt as _, StreamExt as _};
 use hyper::upgrade::Upgraded;
 use tokio::io::AsyncWrite;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::{Error, Message};
 
@@ -21,12 +22,15 @@ use super::pulse::{self, CLOSING, Listening, Messages, Pulse};
 use super::sender::Sender;
 use super::socket::{flat, frame};
 use crate::hosted::live::Hosted;
-use crate::relay::attachment::Attachment;
+use crate::relay::attachment::{Attachment, at};
 use crate::relay::driver::{FromClient, Sent};
 use crate::relay::outbox::Outbox;
 
 /// What a frame has besides a piece's content is less than this.
 const FRAME: usize = PIECE + 1024;
+
+/// How long an acknowledgement waits for something that goes with it: its client is woken once instead of twice.
+const OWED: Duration = Duration::from_millis(5);
 
 /// Serves a new attachment to its end, whatever its connections do.
 pub(super) async fn serve(stream: Upgraded, epoch: u64, hosted: Rc<Hosted>) {
@@ -185,11 +189,17 @@ fn take(
 
 async fn write(sender: &mut Sender<impl AsyncWrite + Unpin>, attachment: &Attachment) -> Ended {
     let mut pings = pulse::pings();
+    // When what is owed goes by itself.
+    let mut acknowledges = None;
     loop {
         loop {
             let frame = attachment.frame();
             let over = frame.is_none();
             frame.into_iter().for_each(|frame| sender.queue(&frame));
+            let due = acknowledges.is_some_and(|at| at <= Instant::now());
+            if over && (due || !sender.is_empty()) {
+                attachment.acknowledgement().into_iter().for_each(|frame| sender.queue(&frame));
+            }
             if (over || sender.is_full()) && sender.send().await.is_err() {
                 return Ended::Cut;
             }
@@ -200,10 +210,15 @@ async fn write(sender: &mut Sender<impl AsyncWrite + Unpin>, attachment: &Attach
         if attachment.is_over() {
             return Ended::Over;
         }
+        acknowledges = match attachment.owes() {
+            true => acknowledges.or_else(|| Some(Instant::now() + OWED)),
+            false => None,
+        };
         tokio::select! {
             () = attachment.work() => {}
             () = sender.news() => {}
             _ = pings.tick() => sender.ping(),
+            () = at(acknowledges) => {}
         }
     }
 }
@@ -239,7 +254,7 @@ async fn farewell(
     sender: &mut Sender<impl AsyncWrite + Unpin>,
     attachment: &Attachment,
 ) {
-    while let Some(frame) = attachment.frame() {
+    while let Some(frame) = attachment.frame().or_else(|| attachment.acknowledgement()) {
         sender.queue(&frame);
         if sender.is_full() && sender.send().await.is_err() {
             return;

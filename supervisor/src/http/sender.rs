@@ -141,6 +141,11 @@ impl<W: AsyncWrite + Unpin> Sender<W> {
         self.out.news.notified().await;
     }
 
+    /// Nothing was queued since the last time that all was sent.
+    pub(super) fn is_empty(&self) -> bool {
+        self.out.waiting.borrow().bytes == 0 && self.going.is_empty()
+    }
+
     /// There is as much as is written at once.
     pub(super) fn is_full(&self) -> bool {
         self.out.waiting.borrow().bytes >= AT_ONCE

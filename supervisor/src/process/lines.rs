@@ -36,7 +36,7 @@ pub struct Lines<R> {
 }
 
 /// How much is asked for at once.
-const CHUNK: usize = 64 * 1024;
+const CHUNK: usize = 128 * 1024;
 /// The memory of a line of so many bytes is left to it, and what has been read behind it is copied out: else that memory would be used
 /// again and kept for good, and a short line behind would keep all of it as well.
 const LARGE: usize = 2 * CHUNK;

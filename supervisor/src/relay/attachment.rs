@@ -157,13 +157,23 @@ impl Attachment {
         taken.map_err(|violation| violation.to_string())
     }
 
-    /// The next frame for the client; `None` while there is none.
+    /// An acknowledgement that may wait a moment for something that goes with it; `None` where there is none.
+    pub fn acknowledgement(&self) -> Option<Packet> {
+        self.end.borrow_mut().acknowledgement()
+    }
+
+    /// There is one.
+    pub fn owes(&self) -> bool {
+        self.end.borrow().flow().owes()
+    }
+
+    /// The next frame for the client, but for such a one; `None` while there is none.
     pub fn frame(&self) -> Option<Packet> {
         let (taken, settled) = self.receipts.counts();
         let mut end = self.end.borrow_mut();
         end.flow_mut().taken(taken);
         end.flow_mut().settled(settled);
-        let frame = end.frame();
+        let frame = end.pressing();
         if end.flow().wants_spooled() {
             while end.flow().wants_spooled() {
                 match self.shelf.pop() {
@@ -181,7 +191,7 @@ impl Attachment {
             }
             self.room.notify_one();
         }
-        frame.or_else(|| end.frame())
+        frame.or_else(|| end.pressing())
     }
 
     /// The last frame, where one is owed.
@@ -296,7 +306,8 @@ impl Attachment {
     }
 }
 
-async fn at(when: Option<Instant>) {
+/// Completes then, or never.
+pub async fn at(when: Option<Instant>) {
     match when {
         Some(when) => sleep_until(when).await,
         None => std::future::pending().await,

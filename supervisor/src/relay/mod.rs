@@ -6,6 +6,7 @@ pub mod backlog;
 pub mod driver;
 pub mod generation;
 pub mod journal;
+mod lasting;
 pub mod outbox;
 pub mod patience;
 pub mod prompts;

@@ -24,6 +24,7 @@ use casemate_protocol::ports::PortPool;
 use casemate_protocol::tier::Tier;
 use casemate_protocol::worker::StartError;
 use casemate_sandbox::lock::HeldLock;
+use casemate_sandbox::memory;
 use casemate_sandbox::namespaces::Entered;
 use casemate_sandbox::shield::calls::Role;
 use casemate_sandbox::shield::{Confined, ShieldReport, confine};
@@ -54,6 +55,7 @@ struct Footing {
 /// Runs a worker to its end; the process's exit code.
 #[must_use]
 pub fn run(file: Option<&Path>) -> u8 {
+    memory::keep_a_little();
     let done = config::read(file).and_then(|kind| match kind {
         Kind::One(wanted) => enter(outside::prepare(*wanted)?),
         Kind::Many(config, file) => many::run(*config, file),

@@ -13,6 +13,7 @@ use casemate_protocol::tier::Tier;
 use casemate_protocol::worker::{StartError, StartEvent, WorkerConfig};
 use casemate_sandbox::Spawner;
 use casemate_sandbox::lock::HeldLock;
+use casemate_sandbox::memory;
 use casemate_sandbox::shield::calls::Role;
 use casemate_sandbox::shield::confine;
 
@@ -45,6 +46,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Runs the worker to its end; the process's exit code.
 #[must_use]
 pub fn wait(file: &Path) -> u8 {
+    memory::keep_a_little();
     begin(file).unwrap_or_else(|error| failed(&error))
 }
 

@@ -10,6 +10,9 @@ use super::walk::{Bad, What};
 /// How many bytes are looked at at once: as many as a mask has bits.
 const BLOCK: usize = 64;
 
+/// As many escapes of a block as are looked at one by one.
+const FEW: u32 = 6;
+
 /// Where the string ends whose opening quote is at `open`: past its closing quote.
 pub(super) fn end(text: &[u8], open: usize) -> Result<usize, Bad> {
     let mut at = open + 1;
@@ -40,16 +43,20 @@ fn pass(block: &[u8; BLOCK], text: &[u8]) -> Pass {
     let (mut wrong, mut escaped, mut length) = (0, 0, BLOCK);
     if backslashes != 0 {
         escaped = after_backslash(backslashes);
-        let (plain, unicode) = escapes(block);
-        wrong = escaped & !(plain | unicode);
-        // Rare, and four digits more to look at.
-        let mut unicode = escaped & unicode;
-        while unicode != 0 {
-            let at = unicode.trailing_zeros() as usize;
+        // One by one where they are few, which is what text has.
+        let mut single = escaped;
+        if escaped.count_ones() > FEW {
+            let (plain, unicode) = escapes(block);
+            wrong = escaped & !(plain | unicode);
+            // Rare, and four digits more to look at.
+            single &= unicode;
+        }
+        while single != 0 {
+            let at = single.trailing_zeros() as usize;
             if !is_escape(&text[at..]) {
                 wrong |= 1 << at;
             }
-            unicode &= unicode - 1;
+            single &= single - 1;
         }
         // The last byte is a backslash that escapes what is behind the block.
         if backslashes & !escaped & LAST != 0 {
@@ -113,6 +120,7 @@ fn escapes(block: &[u8; BLOCK]) -> (u64, u64) {
 }
 
 /// Whether this may follow a backslash.
+#[inline]
 fn is_escape(rest: &[u8]) -> bool {
     match rest {
         [b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't', ..] => true,

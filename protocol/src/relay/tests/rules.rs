@@ -6,7 +6,7 @@ use crate::acp::frame::MAX_LINE;
 use crate::codes::close;
 use crate::relay::bridge::{Action, BridgeEnd};
 use crate::relay::flow::{Brought, Flow};
-use crate::relay::frame::{Frame, Standing};
+use crate::relay::frame::{Frame, Packet, Standing};
 use crate::relay::outgoing::Kept;
 use crate::relay::supervisor::SupervisorEnd;
 use crate::relay::{KEEP_MS, LANE, PIECE, Violation, WINDOW};
@@ -107,6 +107,40 @@ fn what_waits_for_a_turn_is_not_acknowledged_and_keeps_nothing_out() {
     let ack = flow.frame().expect("an acknowledgement").to_bytes();
     let standing = Standing { seq: 2, limit: 2 * WINDOW + 1 };
     assert_eq!(Frame::parse(&ack), Ok(Frame::Ack(standing)));
+}
+
+/// The standing that a frame acknowledges.
+fn acknowledged(frame: Option<Packet>) -> Option<u64> {
+    match Frame::parse(&frame?.to_bytes()) {
+        Ok(Frame::Ack(standing)) => Some(standing.seq),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn an_acknowledgement_may_wait_but_neither_for_many_nor_for_the_end() {
+    let mut flow = greeted();
+    flow.take(&piece(1, true, 1)).unwrap();
+    assert!(!flow.owes());
+    flow.settled(1);
+    assert!(flow.owes() && flow.pressing().is_none());
+    assert_eq!(acknowledged(flow.acknowledgement()), Some(1));
+    assert!(!flow.owes() && flow.acknowledgement().is_none());
+    for seq in 2..=257 {
+        flow.take(&piece(seq, true, 1)).unwrap();
+        flow.settled(seq);
+    }
+    assert_eq!(acknowledged(flow.pressing()), Some(257));
+    flow.take(&piece(258, true, 1)).unwrap();
+    flow.settled(258);
+    for patient in [false, true] {
+        let mut flow = flow.clone();
+        flow.bye(close::AGENT_GONE, "gone", patient);
+        assert_eq!(acknowledged(flow.pressing()), Some(258));
+        let bye = flow.pressing().expect("a bye").to_bytes();
+        assert!(matches!(Frame::parse(&bye), Ok(Frame::Bye { code: close::AGENT_GONE, .. })));
+        assert!(!flow.owes() && flow.frame().is_none());
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@
 mod ending;
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -38,6 +38,7 @@ use crate::process::confined::RunError;
 use crate::process::lines::Line;
 use crate::process::reaper::Session;
 use crate::relay::journal::Journals;
+use crate::relay::lasting::Lasting;
 use crate::relay::outbox::{Item, Outbox};
 use crate::relay::prompts::Prompts;
 use crate::relay::saved;
@@ -51,9 +52,6 @@ const AGENT: &str = "agent";
 /// More bytes than this of answers to an agent's own requests that it has not read, and it is read no further. Some forty thousand
 /// refusals: an agent that writes so many requests before it reads one answer could deadlock with any client.
 const UNREAD_ANSWERS: usize = 4 * 1024 * 1024;
-
-/// A line of fewer bytes is short: see [`own`].
-const SHORT: usize = 16 * 1024;
 
 /// What a generation works with.
 #[derive(Debug)]
@@ -101,7 +99,7 @@ pub struct Generation {
     server: Server,
     agent: Option<Agent>,
     agent_state: AgentState,
-    clients: HashMap<Conn, Rc<Outbox>>,
+    clients: BTreeMap<Conn, Rc<Outbox>>,
     /// Told to close, not yet gone.
     closing: Vec<Rc<Outbox>>,
     epoch: u64,
@@ -114,6 +112,7 @@ pub struct Generation {
     farewell: Option<(u16, String)>,
     /// Empty but for its capacity.
     actions: Vec<Action>,
+    lasting: Lasting,
 }
 
 // === impl Generation ===
@@ -127,7 +126,7 @@ impl Generation {
             parts,
             agent: None,
             agent_state: AgentState::NotStarted,
-            clients: HashMap::new(),
+            clients: BTreeMap::new(),
             closing: Vec::new(),
             epoch: 0,
             evidence: Rc::default(),
@@ -136,6 +135,7 @@ impl Generation {
             exited: None,
             farewell: None,
             actions: Vec::new(),
+            lasting: Lasting::default(),
         }
     }
 
@@ -447,7 +447,10 @@ impl Generation {
                 Some(agent) => agent.stdin.answer(line),
                 None => tracing::debug!("an answer for an agent that does not run"),
             },
-            Action::ToClient(conn, line) => self.to_client(conn, Item::Line(own(line))),
+            Action::ToClient(conn, line) => {
+                let line = self.lasting.keep(line);
+                self.to_client(conn, Item::Line(line));
+            }
             Action::Close(conn, code, words) => {
                 // Out of the table at once: a superseded client is no attachment any more. The role knows.
                 if let Some(outbox) = self.forget(conn) {
@@ -588,12 +591,6 @@ fn report(written: std::io::Result<()>) {
     if let Err(error) = written {
         tracing::error!(%error, "the journal lacks lines: check the volume's space");
     }
-}
-
-/// A line that may be kept for long. A short one leaves the memory that it was read into, which others share: of ten thousand
-/// of them, each read with much that nobody keeps, it would all be kept.
-fn own(line: Bytes) -> Bytes {
-    if line.len() < SHORT { Bytes::copy_from_slice(&line) } else { line }
 }
 
 /// As sh(1) has it: 127 for a program that is not there, 126 for one that cannot be run.

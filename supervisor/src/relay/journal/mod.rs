@@ -7,7 +7,7 @@
 mod file;
 mod writer;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -29,7 +29,7 @@ pub const UNREADABLE: &str = "the conversation's past cannot be read: attach ane
 #[derive(Debug)]
 pub struct Journals {
     directory: PathBuf,
-    open: HashMap<String, Open>,
+    open: BTreeMap<String, Open>,
     /// Some journal has lines that are not in its file.
     pending: bool,
     writer: Writer,
@@ -64,7 +64,7 @@ impl Journals {
     pub fn open(state: &Path) -> io::Result<Self> {
         let directory = state.join("journal");
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
-        Ok(Self { directory, open: HashMap::new(), pending: false, writer: Writer::default() })
+        Ok(Self { directory, open: BTreeMap::new(), pending: false, writer: Writer::default() })
     }
 
     /// Appends one line.
