@@ -126,6 +126,9 @@ fn each_path_rule_of_a_built_in_policy_is_explained_as_the_kernel_decides() {
         let mut paths = vec![
             "/".to_owned(),
             "/root".to_owned(),
+            // Another's: `depends`, and refused by the kernel whatever a rule for /proc grants.
+            "/proc/1/environ".to_owned(),
+            "/proc/1/maps".to_owned(),
             real("/var"),
             site.path("other/secret").display().to_string(),
             site.path("other/program").display().to_string(),
