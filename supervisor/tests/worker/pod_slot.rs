@@ -57,7 +57,7 @@ mount --bind "$supervisor" casemate/bin/casemate-supervisor
 [ -z "$EXTRA" ] || mkdir -p "$root/$EXTRA"
 [ -z "$traces" ] || { mkdir traces; mount --bind "$traces" traces; }
 mount -o remount,ro "$root"
-exec chroot "$root" setpriv --reuid 1000 --regid 1000 --clear-groups --no-new-privs --bounding-set=-all "$@" \
+exec chroot "$root" setpriv --reuid 1000 --regid 1000 --clear-groups --no-new-privs --bounding-set=-all --pdeathsig KILL "$@" \
     /casemate/bin/casemate-supervisor worker --slot /casemate/slot/config.json
 "#;
 
