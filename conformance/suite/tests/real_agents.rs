@@ -172,6 +172,32 @@ fn claude_goes_on_where_nobody_comes_for_a_permission_in_time() {
     });
 }
 
+/// Where it has none it says something else: that is what `is_reset` comes upon.
+#[test]
+fn gemini_that_has_another_conversation_says_by_its_own_words_that_it_has_lost_this_one() {
+    let Some(scene) = Scene::set(RealAgent::Gemini) else { return };
+    acp_host::run(async {
+        let (cwd, begun) = (scene.place.path(), SystemTime::now());
+        let host = scene.host().await;
+        let session = host.new_session(cwd).await.unwrap();
+        assert_eq!(host.prompt(&session, "to be kept").await.unwrap(), StopReason::EndTurn);
+        let home = scene.worktree(&session).parent().unwrap().join("home/.gemini/tmp");
+        scene.crash(host, &session).await;
+        next_minute(begun).await;
+        assert!(
+            scene.rename_conversations(&home) > 0,
+            "what it has is another conversation's from now on"
+        );
+        let host = scene.host().await;
+        let refused = host.load(&session, cwd).await.unwrap_err();
+        assert_eq!(i32::from(refused.code), -32002, "{refused:?}");
+        let said = format!("{refused:?}");
+        assert!(said.contains("Invalid session identifier"), "{said}");
+        assert!(said.contains("reset"), "{said}");
+        assert!(host.quit().await.success());
+    });
+}
+
 #[test]
 fn claude() {
     lives_through_it(RealAgent::Claude);

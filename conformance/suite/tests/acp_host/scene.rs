@@ -146,6 +146,30 @@ impl Scene {
         remove_beside(&self.place.path().join("template"), &home);
     }
 
+    /// Gives each conversation that Gemini has written down below this directory another id; how many there were.
+    #[allow(dead_code, reason = "not every test that has this scene needs it")]
+    pub(crate) fn rename_conversations(&self, directory: &Path) -> usize {
+        let mut renamed = 0;
+        for entry in std::fs::read_dir(directory).unwrap().map(Result::unwrap) {
+            let path = entry.path();
+            if entry.file_type().unwrap().is_dir() {
+                renamed += self.rename_conversations(&path);
+                continue;
+            }
+            // session-DATE-ID, of which the name has the first part.
+            let name = entry.file_name().into_string().unwrap();
+            let text = std::fs::read_to_string(&path).unwrap_or_default();
+            let id = text.split_once("\"sessionId\":").and_then(|(_, rest)| rest.split('"').nth(1));
+            let Some(id) = id.filter(|_| name.starts_with("session-")) else { continue };
+            let other = format!("{}{}", if id.starts_with('0') { '1' } else { '0' }, &id[1..]);
+            std::fs::write(&path, text.replace(id, &other)).unwrap();
+            std::fs::rename(&path, path.with_file_name(name.replace(&id[..8], &other[..8])))
+                .unwrap();
+            renamed += 1;
+        }
+        renamed
+    }
+
     /// Kills the session's worker, whose processes must all be gone then, and the host.
     pub(crate) async fn crash(&self, host: Host, session: &SessionId) {
         let pid = i32::try_from(self.worker(session).pid).unwrap();
