@@ -223,10 +223,11 @@ impl Driver {
     }
 
     pub(super) fn record_lost(&self, id: &SessionId, generation: Generation) {
-        self.audit.record(Event::worker_lost(id, generation));
+        // First where its log ends: whoever reads of the loss can rely upon that.
         if let Ok(Some(stored)) = self.store.session(id) {
             self.audit.gone(stored.log_name(), &stored.record.slot);
         }
+        self.audit.record(Event::worker_lost(id, generation));
     }
 
     /// Worker `generation` has ended by itself: writes that down unless someone is ending it anyway.
