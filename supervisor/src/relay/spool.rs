@@ -129,7 +129,8 @@ impl Spool {
             self.reader = None;
             self.ends.pop_front();
             self.first += 1;
-            if self.bytes == 0 {
+            // A newer file may be there of which nothing could be written: that one is gone on with.
+            if self.last < self.first {
                 (self.writer, self.written, self.last) = (None, 0, self.first);
             }
         }
@@ -212,5 +213,27 @@ mod tests {
         }
         assert_eq!(spool.pop().unwrap(), Some(b"last".to_vec()));
         assert_eq!(spool.pop().unwrap(), None);
+    }
+
+    #[test]
+    fn a_file_of_which_nothing_could_be_written_is_gone_on_with() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut spool = Spool::new(dir.path().to_owned(), 1);
+        let message = vec![7; usize::try_from(LONG).unwrap()];
+        spool.append(&message).unwrap();
+        // The next file is made, and the disk is full.
+        spool.ends.push_back(spool.written);
+        (spool.last, spool.written) = (1, 0);
+        let next = File::create_new(spool.path(1)).unwrap();
+        spool.writer = Some(OpenOptions::new().write(true).open("/dev/full").unwrap());
+        let full = spool.append(b"lost").unwrap_err();
+        assert_eq!(full.kind(), io::ErrorKind::StorageFull);
+        spool.writer = Some(next);
+        assert!(spool.pop().unwrap() == Some(message));
+        for _ in 0..2 {
+            spool.append(b"next").unwrap();
+            assert_eq!(spool.pop().unwrap(), Some(b"next".to_vec()));
+            assert_eq!(spool.pop().unwrap(), None);
+        }
     }
 }
