@@ -123,13 +123,18 @@ fn slots(place: &Place) -> Vec<PathBuf> {
     slots.map(|slot| slot.path()).collect()
 }
 
-/// What a worker that sessions share keeps of each of them for its slot's life.
+/// What a worker keeps of each session for its slot's life.
 const FLOORS: &str = "state/floors";
 
 /// The slot that a session shares with others.
 fn shared_by(place: &Place, session: &SessionId) -> Option<String> {
     let mut slots = slots(place).into_iter();
-    let slot = slots.find(|slot| slot.join(FLOORS).join(session.as_str()).exists())?;
+    // One that has a slot of its own is named there; one that shares it lies at a place that its id does not tell.
+    let shares = |slot: &PathBuf| {
+        slot.join(FLOORS).join(session.as_str()).exists()
+            && slot.join("sessions").join(session.as_str()).symlink_metadata().is_err()
+    };
+    let slot = slots.find(shares)?;
     Some(slot.file_name()?.to_str()?.to_owned())
 }
 
@@ -160,10 +165,11 @@ fn workers(place: &Place) -> Vec<String> {
     };
     let mut all = names(place.home().join("audit"));
     for slot in slots(place) {
-        if slot.join(FLOORS).exists() {
+        let own = names(slot.join("sessions"));
+        if own.is_empty() && slot.join(FLOORS).exists() {
             all.extend(slot.file_name().and_then(|name| name.to_str()).map(str::to_owned));
         } else {
-            all.extend(names(slot.join("sessions")));
+            all.extend(own);
         }
     }
     all.sort();

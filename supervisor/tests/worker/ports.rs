@@ -95,10 +95,12 @@ fn the_claim_is_not_the_agents_and_a_generation_takes_the_next_range_where_its_o
         first.worker.stop();
         // Released in order: the range is there again, and a stranger takes a port of it.
         let stranger = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], claim + 7))).unwrap();
+        slot.config.generation = slot.config.generation.next();
         let second = house(&slot);
         assert_eq!(second.ports, (claim + 17, claim + 31));
         second.worker.stop();
         drop(stranger);
+        slot.config.generation = slot.config.generation.next();
         let third = house(&slot);
         assert_eq!(third.ports, first.ports);
         third.worker.stop();
