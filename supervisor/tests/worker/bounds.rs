@@ -261,7 +261,7 @@ fn a_loop_that_writes_is_told_and_then_ended_and_may_clean_up_in_the_next_genera
         let (_, updates) = client.answer(id);
         assert!(format!("{updates:?}").contains("on disk of the 24MiB"), "{tier} {updates:?}");
         // What is behind a closed door counts as well.
-        let hidden = "mkdir h; head -c 26000000 /dev/urandom > h/big; chmod 0 h; sleep 60";
+        let hidden = "mkdir h; head -c 26000000 /dev/urandom > h/big; chmod 0 h; chmod 300 . \"$HOME\"; sleep 60";
         client.prompt(&session, &format!("!sh {hidden}"));
         let (said, closed) = end_of(&mut client);
         assert!(said.contains("on disk of the 24MiB") && closed.starts_with("4003"), "{said}");
@@ -269,7 +269,7 @@ fn a_loop_that_writes_is_told_and_then_ended_and_may_clean_up_in_the_next_genera
 
         slot.config.generation = Generation(2);
         let (worker, address, mut client, session) = attached(&slot);
-        assert_eq!(client.turn(&session, "!sh chmod 700 h; rm -r h big").0, "end_turn");
+        assert_eq!(client.turn(&session, "!sh chmod 700 . \"$HOME\" h; rm -r h big").0, "end_turn");
         eventually("it is measured again", || {
             slot.status(address).usage.disk.is_some_and(|disk| disk.bytes < 24 << 20)
         });

@@ -7,7 +7,9 @@
 
 use std::collections::HashSet;
 use std::ffi::{CStr, CString};
-use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 
 use rustix::fs::{AtFlags, Dir as Entries, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -28,16 +30,35 @@ pub struct Measured {
     pub unread: u64,
 }
 
+/// Opens a tree's root, which its owner may have closed like any directory in it. The way there is nobody's to change.
+pub(super) fn root(path: &Path) -> Result<Opened, Errno> {
+    let whole = || {
+        let fd = rustix::fs::open(path, DIRECTORY.difference(OFlags::NOFOLLOW), Mode::empty())?;
+        Ok(Opened { fd, closed: None })
+    };
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return whole() };
+    let name = CString::new(name.as_bytes()).map_err(|_| Errno::INVAL)?;
+    // Also where it cannot be listed.
+    let way = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let above = rustix::fs::open(parent, way, Mode::empty())?;
+    let device = rustix::fs::statat(&above, &name, AtFlags::SYMLINK_NOFOLLOW)?.st_dev;
+    match open(&above, &name, device) {
+        Ok(opened) => opened.ok_or(Errno::NOENT),
+        // A link that whoever named the tree has made.
+        Err(Errno::LOOP | Errno::NOTDIR) => whole(),
+        Err(errno) => Err(errno),
+    }
+}
+
 /// Adds a tree to what was measured. `seen` holds the files with several names, over all trees of one measurement.
 pub(super) fn tree(
-    root: BorrowedFd<'_>,
+    root: Opened,
     seen: &mut HashSet<(u64, u64)>,
     measured: &mut Measured,
 ) -> Result<(), Errno> {
-    let own = rustix::fs::fstat(root)?;
+    let own = rustix::fs::fstat(&root.fd)?;
     measured.add(&own);
-    let root = rustix::fs::openat(root, ".", DIRECTORY, Mode::empty())?;
-    let mut here = Opened { fd: root, closed: None };
+    let mut here = root;
     let mut above: Vec<Above> = Vec::new();
     let mut directories = level(&here, &own, seen, measured)?;
     loop {
@@ -98,7 +119,7 @@ fn identity(stat: &Stat) -> (u64, u64) {
 }
 
 /// An open directory, and the mode that it had where that had to be widened; it gets it back.
-struct Opened {
+pub(super) struct Opened {
     fd: OwnedFd,
     closed: Option<Mode>,
 }
@@ -183,7 +204,7 @@ mod tests {
     use super::Measured;
 
     fn measured(path: &std::path::Path) -> Measured {
-        Dir::measure(&[path.to_owned()]).unwrap()
+        Dir::measure(&[path.to_owned()])
     }
 
     #[test]
@@ -225,6 +246,25 @@ mod tests {
         assert_eq!(fs::metadata(&closed).unwrap().permissions().mode() & 0o777, 0);
         fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).unwrap();
         fs::set_permissions(closed.join("inner"), fs::Permissions::from_mode(0o700)).unwrap();
+    }
+
+    #[test]
+    fn a_root_is_found_closed_by_a_link_and_not_at_all() {
+        let outer = tempfile::tempdir().unwrap();
+        let root = outer.path().join("root");
+        fs::create_dir(&root).unwrap();
+        fs::write(root.join("file"), vec![1; 1 << 20]).unwrap();
+        symlink(&root, outer.path().join("link")).unwrap();
+        assert_eq!(measured(&outer.path().join("link")).files, 2);
+        assert_eq!(measured(&outer.path().join("none")), Measured::default());
+        assert_eq!(measured(&root.join("file")).unread, 1);
+        for mode in [0o300, 0o400, 0o000] {
+            fs::set_permissions(&root, fs::Permissions::from_mode(mode)).unwrap();
+            let found = measured(&root);
+            assert_eq!((found.files, found.unread), (2, 0), "{mode:o}");
+            assert_eq!(fs::metadata(&root).unwrap().permissions().mode() & 0o777, mode);
+        }
+        fs::set_permissions(&root, fs::Permissions::from_mode(0o700)).unwrap();
     }
 
     #[test]

@@ -72,21 +72,19 @@ impl Dir {
         }
     }
 
-    /// What these trees take together; one that is not there takes nothing. May take long: a file is about a microsecond.
-    ///
-    /// # Errors
-    /// What open(2) and getdents(2) answer for a tree's root.
-    pub fn measure(trees: &[PathBuf]) -> Result<Measured, BeneathError> {
+    /// What these trees take together; one that is not there takes nothing, one that cannot be looked into is
+    /// [`Measured::unread`]. May take long: a file is about a microsecond.
+    #[must_use]
+    pub fn measure(trees: &[PathBuf]) -> Measured {
         let (mut seen, mut measured) = (HashSet::new(), Measured::default());
         for tree in trees {
-            let root = match Self::open(tree) {
-                Err(error) if error.source.kind() == io::ErrorKind::NotFound => continue,
-                other => other?,
-            };
-            measure::tree(root.fd.as_fd(), &mut seen, &mut measured)
-                .map_err(root.failed("measure", Path::new("")))?;
+            let done =
+                measure::root(tree).and_then(|root| measure::tree(root, &mut seen, &mut measured));
+            if !matches!(done, Ok(()) | Err(Errno::NOENT)) {
+                measured.unread += 1;
+            }
         }
-        Ok(measured)
+        measured
     }
 
     /// Opens a directory below this one.

@@ -164,8 +164,7 @@ impl Shared {
         let mut usage = self.usage.write().unwrap_or_else(PoisonError::into_inner);
         usage.walks += 1;
         usage.walk_ms = u32::try_from(began.elapsed().as_millis()).unwrap_or(u32::MAX);
-        // Where a root could not be read, what was known stays.
-        usage.measured = measured.unwrap_or(usage.measured);
+        usage.measured = measured;
         drop(usage);
         self.walking.store(false, Ordering::Release);
     }
